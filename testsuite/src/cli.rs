@@ -44,19 +44,19 @@ enum Command {
     Lab(LabCommand),
     /// Relays UDP with delay, jitter, limited bandwidth and loss. Runs beside a node in a container.
     Relay(RelayOptions),
-    /// Sends transactions and reads at the times of a schedule, and tells how long each node took.
+    /// Sends transactions and reads at the times of a schedule, and reports how long each node took.
     Load(LoadCommand),
     /// Runs one generator. A load starts it.
     #[command(hide = true)]
     LoadWorker,
     /// Runs scenarios from YAML files: nodes, load, faults, and criteria.
     Run(RunScenarios),
-    /// What there is to run, and whether a file of your own is sound.
+    /// Lists, checks and prints scenarios.
     #[command(subcommand)]
     Scenarios(ScenariosCommand),
     /// Shows how fresh fullnodes catch up with a chain: by snapshot, by delta and by replay.
     Demo(Demo),
-    /// Measures a part of the node against its lower bound and comparable systems.
+    /// Measures a part of the node beside its floor and its rivals.
     #[command(disable_help_flag = true)]
     Bench {
         /// What to measure, and how; `--help` lists it.
@@ -70,14 +70,15 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Explains a simulation of one seed: which peers lied, what each node believed, why it stopped.
+    /// Shows what happened in a simulation of one seed: which peers lied, what each node did and why, and why it stood
+    /// still.
     #[command(disable_help_flag = true)]
     Explain {
         /// Which seed; `--help` lists the options.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Compares runs, tells regressions from noise, and exits with 1 if there is a regression.
+    /// Compares runs, separates regressions from noise, and exits with 1 if there is a regression.
     Compare(RunsOptions),
     /// Writes a run's Markdown and HTML reports from its JSON.
     Report {
@@ -87,14 +88,14 @@ enum Command {
         #[arg(long, default_value = ".")]
         dir: PathBuf,
     },
-    /// Searches all possible interleavings, within bounds, for a violation.
+    /// Searches all possible runs, within bounds, for one that breaks the protocol.
     #[command(disable_help_flag = true)]
     Model {
         /// What to search; `--help` lists it.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Searches for a violation with random faults, for minutes or hours.
+    /// Searches for violations under random faults, for minutes or hours.
     #[command(disable_help_flag = true)]
     Campaign {
         /// Where to search; `--help` lists it.
@@ -111,7 +112,7 @@ struct Demo {
     /// Transactions per second.
     #[arg(long, default_value_t = 1_000)]
     tps: u32,
-    /// Also write the figures to this file.
+    /// Also writes the figures to this file.
     #[arg(long)]
     json: Option<PathBuf>,
 }

@@ -16,7 +16,7 @@ use rustix::{
 pub fn of_process(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    let ticks = ticks(&text).with_context(|| format!("{path} has an unknown form"))?;
+    let ticks = ticks(&text).with_context(|| format!("{path} has an unknown format"))?;
     Ok(ticks as f64 / clock_ticks_per_second() as f64)
 }
 

@@ -224,7 +224,7 @@ async fn counted(node: &Node, target: u64) -> Result<Status> {
 /// Compares all nodes, which keep following, at a batch that did not exist when they started.
 async fn compare_followers(devnet: &mut Devnet, progress: Progress) -> Result<u64> {
     let number = devnet.proposer().status().await?.head.number + 1;
-    progress.step(&format!("all fullnodes follow on to batch {number}"));
+    progress.step(&format!("all fullnodes follow to batch {number}"));
     let deadline = Instant::now() + CATCH_UP_DEADLINE;
     let mut roots = Vec::new();
     for index in 0..devnet.nodes().len() {
@@ -260,7 +260,7 @@ impl fmt::Display for Bytes {
 impl fmt::Display for DemoReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let committed: u64 = self.load.iter().map(|report| report.committed).sum();
-        writeln!(f, "The load committed {committed} transactions on {} batches.", self.target)?;
+        writeln!(f, "The load committed {committed} transactions in {} batches.", self.target)?;
         for report in &self.load {
             if let Some(latency) = &report.commit_ms {
                 writeln!(
@@ -298,12 +298,8 @@ impl fmt::Display for DemoReport {
         }
         writeln!(
             f,
-            "\nrows: state rows from a snapshot. batches: fetched one by one; executed: of these. seconds: from process start."
+            "\nrows: state rows from a snapshot. batches: fetched one by one; executed: how many of them were executed. seconds: since the process started."
         )?;
-        writeln!(
-            f,
-            "All state roots are equal to the validators', also at batch {} later on.",
-            self.followed_to
-        )
+        writeln!(f, "All state roots equal the validators', then and later at batch {}.", self.followed_to)
     }
 }

@@ -98,7 +98,7 @@ impl Rpc {
     /// Returns the value of a counter or gauge without labels at the node's `/metrics`.
     pub async fn metric(&self, name: &str) -> Result<f64> {
         let page = self.exchange(Method::GET, "/metrics", Bytes::new()).await?;
-        let page = std::str::from_utf8(&page).context("the metrics are no text")?;
+        let page = std::str::from_utf8(&page).context("the metrics are not valid UTF-8")?;
         let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         let value = value.with_context(|| format!("{} has no metric {name}", self.url))?;
         value.trim().parse().with_context(|| format!("the metric {name} is {value}"))
@@ -117,7 +117,7 @@ impl Rpc {
         let result = answer.into_result().map_err(anyhow::Error::new);
         let result = result.with_context(|| format!("{method} at {}", self.url))?;
         serde_json::from_value(result)
-            .with_context(|| format!("{} answered an unexpected form to {method}", self.url))
+            .with_context(|| format!("{} answered {method} in an unexpected form", self.url))
     }
 
     /// Makes several calls of one method in one request; the answers are in the order of the calls.
@@ -135,7 +135,7 @@ impl Rpc {
         let mut results: Vec<Option<Result<Value, RpcError>>> = vec![None; params.len()];
         for answer in answers {
             let place = answer.id.and_then(|id| results.get_mut(id));
-            *place.ok_or_else(|| anyhow!("{} answered an unknown id", self.url))? =
+            *place.ok_or_else(|| anyhow!("{} answered with an unknown id", self.url))? =
                 Some(answer.into_result());
         }
         let results: Option<Vec<_>> = results.into_iter().collect();
@@ -165,7 +165,7 @@ impl Rpc {
     async fn exchange(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes> {
         let mut request = Request::new(Full::new(body));
         *request.uri_mut() =
-            format!("{}{path}", self.url).parse().with_context(|| format!("{} is no URL", self.url))?;
+            format!("{}{path}", self.url).parse().with_context(|| format!("{} is not a URL", self.url))?;
         *request.method_mut() = method;
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let exchange = async {

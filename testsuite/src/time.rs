@@ -18,7 +18,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         "h" => number * 3_600.0,
         _ => return Err(format!("{unit}: the units are ms, s, m and h")),
     };
-    Duration::try_from_secs_f64(seconds).map_err(|_| format!("{text} is no time"))
+    Duration::try_from_secs_f64(seconds).map_err(|_| format!("{text} is not a valid time"))
 }
 
 /// Milliseconds since 1970 by this machine's clock: for ages of batches, whose times are of day.

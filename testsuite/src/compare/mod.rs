@@ -130,7 +130,7 @@ pub struct Comparison {
 /// If there is no measure, a side has 0 runs or more than 32, or the runs are too few to call anything a regression.
 pub fn judge(measures: Vec<Measure>, thresholds: &Thresholds, notes: Vec<String>) -> Result<Comparison> {
     let Some(first) = measures.first() else {
-        bail!("no measure is on both sides, so there is nothing to compare")
+        bail!("the two sides have no measure in common, so there is nothing to compare")
     };
     let runs = (first.before.len(), first.after.len());
     for count in [runs.0, runs.1] {

@@ -17,13 +17,13 @@ impl Directory {
     pub(super) fn open(options: &DevnetOptions) -> Result<Directory> {
         if let Some(dir) = &options.dir {
             std::fs::create_dir_all(dir)
-                .with_context(|| format!("cannot make the directory {}", dir.display()))?;
+                .with_context(|| format!("cannot create the directory {}", dir.display()))?;
             let path =
                 dir.canonicalize().with_context(|| format!("cannot open the directory {}", dir.display()))?;
             return Ok(Directory { path, temporary: None });
         }
         let temporary = RunDir::new("");
-        let temporary = temporary.context("cannot make a temporary directory; name one with --dir")?;
+        let temporary = temporary.context("cannot create a temporary directory; name one with --dir")?;
         let mut directory = Directory { path: temporary.path().to_owned(), temporary: Some(temporary) };
         if options.keep {
             directory.keep();

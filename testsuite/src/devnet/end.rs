@@ -35,7 +35,7 @@ impl NodeEnd {
 impl fmt::Display for NodeEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let NodeEnd { name, status, last_words, command } = self;
-        write!(f, "{name} ended: {}. The other nodes go on", describe(*status))?;
+        write!(f, "{name} ended: {}. The other nodes keep running", describe(*status))?;
         if self.failure().is_some() {
             write!(f, ". The end of its log:\n{last_words}\n{name} starts again with: {command}")
         } else {

@@ -137,7 +137,7 @@ impl Extras {
 /// Writes the genesis with `extras`, and returns it. If the directory already has a genesis, that one stays with the
 /// extras it has; apart from extras it must define the same chain.
 pub(crate) fn write_genesis(plain: &Genesis, extras: Extras, dir: &Path) -> Result<Genesis> {
-    plain.check().context("such a devnet has no valid genesis")?;
+    plain.check().context("these options give no valid genesis")?;
     let text = |genesis: &Genesis| Ok::<_, serde_json::Error>(serde_json::to_string_pretty(genesis)? + "\n");
     let path = dir.join(GENESIS);
     if let Ok(stored) = fs::read_to_string(&path) {
@@ -188,7 +188,10 @@ pub(super) fn kept_ports(dir: &Path) -> Result<Option<(u16, u16)>> {
         text => text.with_context(|| format!("cannot read {}", path.display()))?,
     };
     let Listens { network, api } = serde_saphyr::from_str(&text).with_context(|| {
-        format!("{} does not say which ports the node has; remove it to give it new ones", path.display())
+        format!(
+            "{} does not name the node's ports; remove the file, and the node gets new ones",
+            path.display()
+        )
     })?;
     Ok(Some((network.listen.port(), api.listen.port())))
 }

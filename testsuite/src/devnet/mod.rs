@@ -235,7 +235,7 @@ impl Devnet {
                 Err(error) => failed = Some(error),
             }
         }
-        Err(failed.unwrap_or_else(|| anyhow::anyhow!("no node of the devnet runs")))
+        Err(failed.unwrap_or_else(|| anyhow::anyhow!("no node of the devnet is running")))
     }
 
     /// Writes the manifest into the devnet's directory. Call it again after nodes have restarted, since their process

@@ -65,7 +65,7 @@ impl Node {
     ) -> Result<Node> {
         let dir = devnet.join(&name);
         std::fs::create_dir_all(&dir)
-            .with_context(|| format!("cannot make the directory {}", dir.display()))?;
+            .with_context(|| format!("cannot create the directory {}", dir.display()))?;
         // If the user gave a base port, the devnet moves there. Otherwise a node keeps its ports.
         let kept = if ports.search() { files::kept_ports(&dir)? } else { None };
         let chosen = match kept {

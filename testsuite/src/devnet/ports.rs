@@ -69,7 +69,7 @@ impl Ports {
             }
         }
         bail!(
-            "no free port between {FIRST} and {LAST} on 127.0.0.1; name a range of free ones with --base-port"
+            "no free port between {FIRST} and {LAST} on 127.0.0.1; name the first port of a free range with --base-port"
         );
     }
 

@@ -27,7 +27,7 @@ pub fn binary() -> Result<PathBuf> {
         if path.is_file() {
             return Ok(path);
         }
-        bail!("SLIPSTREAM_BIN names {}, which is no file", path.display());
+        bail!("SLIPSTREAM_BIN names {}, which is not a file", path.display());
     }
     let program = std::env::current_exe().context("cannot find the path of this program")?;
     // Cargo puts test programs one directory deeper than other programs.
@@ -131,7 +131,11 @@ impl Process {
                 if status.success() || status.signal() == Some(Signal::TERM.as_raw()) {
                     return Ok(());
                 }
-                bail!("it stopped badly: {}. The end of its log:\n{}", describe(status), self.log_end());
+                bail!(
+                    "it did not stop cleanly: {}. The end of its log:\n{}",
+                    describe(status),
+                    self.log_end()
+                );
             }
             tokio::time::sleep(POLL).await;
         }

@@ -16,7 +16,7 @@ impl Devnet {
     /// If the stopped node runs, the name is taken, or the files cannot be copied.
     pub fn twin_of(&mut self, index: usize, name: &str, peers: &[String]) -> Result<Node> {
         let first = &self.nodes[index];
-        ensure!(first.pid().is_none(), "{} runs: stop it before its data is copied", first.name());
+        ensure!(first.pid().is_none(), "{} is running: stop it before its data is copied", first.name());
         let (role, data) = (first.role(), first.data());
         let own = self.options.nodes.get(first.name()).cloned();
         let seat = u32::try_from(index).context("too many nodes")?;
@@ -36,7 +36,7 @@ impl Devnet {
 /// # Errors
 /// If a file cannot be read or written.
 pub fn copy_data(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to).with_context(|| format!("cannot make the directory {}", to.display()))?;
+    fs::create_dir_all(to).with_context(|| format!("cannot create the directory {}", to.display()))?;
     let entries = fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))?;
     for entry in entries {
         let entry = entry.with_context(|| format!("cannot read {}", from.display()))?;

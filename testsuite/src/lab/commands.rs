@@ -125,13 +125,17 @@ impl LabCommand {
             }
             LabCommand::Start { node, devnet } => {
                 control::ask(&find(devnet)?, &Request::Start(node.clone())).await?;
-                print_line(&format!("{node} runs"))
+                print_line(&format!("{node} is running"))
             }
             LabCommand::Clean { devnet, all, runs } => {
                 let swept = leftovers::sweep();
                 swept.iter().try_for_each(|line| print_line(line))?;
                 if runs {
-                    return if swept.is_empty() { print_line("no killed run left anything") } else { Ok(()) };
+                    return if swept.is_empty() {
+                        print_line("killed runs left nothing behind")
+                    } else {
+                        Ok(())
+                    };
                 }
                 let entries = if all { registry.entries()? } else { vec![find(devnet)?] };
                 clean(&entries, all).await
@@ -169,7 +173,7 @@ async fn state_of(entry: &Entry) -> Result<Result<Option<State>, Silent>> {
     Ok(match tokio::time::timeout(STATE_DEADLINE, control::state(entry)).await {
         Ok(Ok(state)) => Ok(Some(state)),
         Ok(Err(error)) => Err(format!("{error:#}")),
-        Err(_) => Err(format!("its keeper said nothing within {} s", STATE_DEADLINE.as_secs())),
+        Err(_) => Err(format!("its keeper did not answer within {} s", STATE_DEADLINE.as_secs())),
     })
 }
 
@@ -203,7 +207,7 @@ async fn status(entries: &[Entry], as_json: bool) -> Result<()> {
     }
     let texts = devnets.iter().map(|(entry, state, heads)| match state {
         Ok(state) => described(entry.name(), state.as_ref(), heads),
-        Err(silent) => format!("{}: starts, or is busy: {silent}\n", entry.name()),
+        Err(silent) => format!("{}: starting or busy: {silent}\n", entry.name()),
     });
     print(&texts.collect::<Vec<_>>().join("\n"))
 }
@@ -217,18 +221,18 @@ async fn head(node: &NodeState) -> Option<u64> {
 
 /// Describes a devnet in words.
 fn described(name: &str, state: Option<&State>, heads: &[Option<u64>]) -> String {
-    let Some(state) = state else { return format!("{name}: does not run\n") };
-    let mut text = format!("{name}: runs, seed {}, manifest {}\n", state.seed, state.manifest.display());
+    let Some(state) = state else { return format!("{name}: not running\n") };
+    let mut text = format!("{name}: running, seed {}, manifest {}\n", state.seed, state.manifest.display());
     for (node, head) in state.nodes.iter().zip(heads) {
         let head = head.map_or_else(|| "no answer".to_owned(), |head| format!("batch {head}"));
-        let how = node.pid.map_or_else(|| "does not run".to_owned(), |pid| format!("pid {pid}, {head}"));
+        let how = node.pid.map_or_else(|| "not running".to_owned(), |pid| format!("pid {pid}, {head}"));
         let region = node.region.map_or("", |region| region.name());
         text += &format!("  {:<12} {region:<4} {how:<28} api {}\n", node.name, node.api);
     }
     if let Some(relays) = &state.relays {
         let RelayStats { datagrams, lost, cut, full, overrun, overhead_us_p50, overhead_us_p99, .. } = relays;
         text += &format!(
-            "  relays: {datagrams} datagrams, {lost} lost, {cut} cut, {full} without room, {overrun} overrun; own overhead p50 {overhead_us_p50} us, \
+            "  relays: {datagrams} datagrams, {lost} lost, {cut} cut, {full} dropped by full buffers, {overrun} overrun; own overhead p50 {overhead_us_p50} us, \
              p99 {overhead_us_p99} us\n"
         );
     }
@@ -258,11 +262,11 @@ async fn clean(entries: &[Entry], passes_over: bool) -> Result<()> {
     for entry in entries {
         let name = entry.name();
         if passes_over && entry.is_running()? {
-            print_line(&format!("{name} runs and stays"))?;
+            print_line(&format!("{name} is running and stays"))?;
             continue;
         }
         let Some(lock) = entry.lock().await? else {
-            bail!("{name} runs: `slipnet down --devnet {name}` stops it");
+            bail!("{name} is running: `slipnet down --devnet {name}` stops it");
         };
         entry.remove(lock)?;
         print_line(&format!("{name} was removed"))?;
@@ -295,8 +299,8 @@ mod tests {
         };
         let text = described("a", Some(&state), &[Some(12), None]);
         assert!(text.contains("validator-0  eu   pid 7, batch 12"), "{text}");
-        assert!(text.contains("validator-1  eu   does not run"), "{text}");
+        assert!(text.contains("validator-1  eu   not running"), "{text}");
         assert!(text.contains("9 datagrams") && text.contains("p99 800 us"), "{text}");
-        assert_eq!(described("b", None, &[]), "b: does not run\n");
+        assert_eq!(described("b", None, &[]), "b: not running\n");
     }
 }

@@ -90,7 +90,7 @@ pub struct NodeState {
 pub(super) async fn ask(entry: &Entry, request: &Request) -> Result<Answer> {
     ensure!(
         entry.is_running()?,
-        "the devnet {name} does not run: `slipnet up -d {name}` starts it with its files",
+        "the devnet {name} is not running: `slipnet up -d {name}` starts it with its files",
         name = entry.name()
     );
     let exchange = async {
@@ -100,7 +100,7 @@ pub(super) async fn ask(entry: &Entry, request: &Request) -> Result<Answer> {
     };
     let answer = exchange.await.with_context(|| {
         format!(
-            "the keeper of {} does not answer: it may still start nodes; what it printed is in {}",
+            "the keeper of {} does not answer: it may still be starting nodes; its output is in {}",
             entry.name(),
             entry.log().display()
         )

@@ -40,7 +40,7 @@ pub(super) async fn keep(entry: &Entry) -> Result<()> {
     // session.
     let _ = rustix::process::setsid();
     let lock = entry.lock().await?;
-    ensure!(lock.is_some(), "another process keeps the devnet {}", entry.name());
+    ensure!(lock.is_some(), "another keeper already runs the devnet {}", entry.name());
     let socket = entry.socket();
     control::remove_socket(&socket)?;
     let plan = entry.plan()?;
@@ -51,7 +51,7 @@ pub(super) async fn keep(entry: &Entry) -> Result<()> {
         () = &mut stop => bail!("interrupted while starting"),
     };
     let listener =
-        UnixListener::bind(&socket).with_context(|| format!("cannot listen at {}", socket.display()))?;
+        UnixListener::bind(&socket).with_context(|| format!("cannot listen on {}", socket.display()))?;
     let mut keeper = Keeper { plan, devnet, links };
     output::note("the devnet is ready");
     let mut check = tokio::time::interval(CHECK_INTERVAL);
@@ -101,7 +101,7 @@ impl Keeper {
             Request::Stop(name) => {
                 let index = self.find(&name)?;
                 let node = self.devnet.node_mut(index);
-                ensure!(node.pid().is_some(), "{name} does not run");
+                ensure!(node.pid().is_some(), "{name} is not running");
                 node.stop().await?;
                 output::note(&format!("{name} was stopped"));
             }
@@ -109,10 +109,10 @@ impl Keeper {
                 let index = self.find(&name)?;
                 ensure!(
                     !self.devnet.started_by_hand().contains(&name),
-                    "{name} was started by hand and runs: stop it there"
+                    "{name} was started by hand and is running: stop it where it was started"
                 );
                 let node = self.devnet.node_mut(index);
-                ensure!(node.pid().is_none(), "{name} runs");
+                ensure!(node.pid().is_none(), "{name} is already running");
                 node.start()?;
                 node.wait_ready(Instant::now() + READY_DEADLINE).await?;
                 output::note(&format!("{name} was started"));
@@ -160,7 +160,7 @@ impl Keeper {
 
     async fn stop(self) -> Result<()> {
         for name in self.devnet.started_by_hand() {
-            output::note(&format!("{name} was started by hand and goes on"));
+            output::note(&format!("{name} was started by hand and keeps running"));
         }
         self.devnet.stop().await
     }

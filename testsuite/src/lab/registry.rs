@@ -44,9 +44,11 @@ impl Registry {
         let dir = of("SLIPNET_HOME")
             .or_else(|| Some(of("XDG_STATE_HOME")?.join("slipnet")))
             .or_else(|| Some(of("HOME")?.join(".local/state/slipnet")))
-            .context("nothing says where devnets are registered: set SLIPNET_HOME to a directory")?;
+            .context(
+                "cannot find the directory where devnets are registered: set SLIPNET_HOME to a directory",
+            )?;
         Ok(Registry {
-            dir: std::path::absolute(&dir).with_context(|| format!("{} is no path", dir.display()))?,
+            dir: std::path::absolute(&dir).with_context(|| format!("{} is not a path", dir.display()))?,
         })
     }
 
@@ -65,13 +67,13 @@ impl Registry {
             && !name.starts_with('-');
         ensure!(
             is_name,
-            "`{name}` is no name for a devnet: take 1 to {NAME_CHARS_MAX} of a to z, 0 to 9 and -, not - first"
+            "`{name}` is not a name for a devnet: use 1 to {NAME_CHARS_MAX} of a to z, 0 to 9 and -, but not - first"
         );
         let entry = Entry { name: name.to_owned(), dir: self.dir.join(name) };
         let length = entry.socket().as_os_str().len();
         ensure!(
             length <= SOCKET_PATH_MAX,
-            "the path {} has {length} bytes and a socket's has {SOCKET_PATH_MAX} at most: set SLIPNET_HOME to a shorter directory",
+            "the path {} has {length} bytes, and a socket's path has at most {SOCKET_PATH_MAX}: set SLIPNET_HOME to a shorter directory",
             entry.socket().display()
         );
         Ok(entry)
@@ -156,7 +158,7 @@ impl Entry {
     /// If the directory cannot be made.
     pub fn make(&self) -> Result<()> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
-        made.with_context(|| format!("cannot make the directory {}", self.dir.display()))
+        made.with_context(|| format!("cannot create the directory {}", self.dir.display()))
     }
 
     /// Reads the devnet's plan.
@@ -167,7 +169,10 @@ impl Entry {
         let path = self.plan_file();
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         serde_json::from_str(&text).with_context(|| {
-            format!("{} is no plan of this slipnet; `slipnet clean` removes the devnet", path.display())
+            format!(
+                "{} is not a plan that this slipnet can read; `slipnet clean` removes the devnet",
+                path.display()
+            )
         })
     }
 
@@ -249,7 +254,7 @@ mod tests {
         }
         assert!(said(None).ends_with("there are: a, b"));
         assert!(said(Some("c")).ends_with("there are: a, b"));
-        assert!(registry.entry("../a").unwrap_err().to_string().contains("`../a` is no name"));
+        assert!(registry.entry("../a").unwrap_err().to_string().contains("`../a` is not a name"));
         let long = dir.path().join("a".repeat(100));
         assert!(Registry::at(&long).entry("a").unwrap_err().to_string().contains("shorter directory"));
     }

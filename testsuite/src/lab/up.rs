@@ -72,7 +72,8 @@ pub struct Up {
     /// Writes files for other machines into --dir, and starts nothing.
     #[arg(long, value_enum, requires = "dir", conflicts_with = "detach")]
     target: Option<Target>,
-    /// Where files go; kept at the end. Without it: a temporary directory, removed at the end; with --detach one that `clean` removes.
+    /// The directory of the files, which is kept. Without it: a temporary directory, removed at the end, or with
+    /// --detach by `clean`.
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Keeps the temporary directory.
@@ -173,7 +174,7 @@ async fn stay(plan: &Plan, json: bool, progress: Progress) -> Result<()> {
         started = plan.start() => started?,
         () = &mut stop => bail!("interrupted while starting"),
     };
-    show(&devnet.manifest().await?, json, "ctrl-c stops")?;
+    show(&devnet.manifest().await?, json, "stop: ctrl-c")?;
     let mut check = tokio::time::interval(CHECK_INTERVAL);
     loop {
         tokio::select! {
@@ -191,8 +192,10 @@ async fn stay(plan: &Plan, json: bool, progress: Progress) -> Result<()> {
     }
     for name in devnet.started_by_hand() {
         let dir = devnet.keep_directory();
-        progress
-            .step(&format!("{name} was started by hand and goes on; the files stay in {}", dir.display()));
+        progress.step(&format!(
+            "{name} was started by hand and keeps running; the files stay in {}",
+            dir.display()
+        ));
     }
     devnet.stop().await
 }
@@ -202,7 +205,7 @@ async fn detach(name: &str, mut plan: Plan, json: bool, progress: Progress) -> R
     let entry = Registry::of_user()?.entry(name)?;
     ensure!(
         !entry.is_running()?,
-        "the devnet {name} runs already: `slipnet status --devnet {name}` shows it"
+        "the devnet {name} is already running: `slipnet status --devnet {name}` shows it"
     );
     entry.make()?;
     // If two commands start one devnet, only one writes its plan and its log. The keeper waits until the lock is free
@@ -210,7 +213,7 @@ async fn detach(name: &str, mut plan: Plan, json: bool, progress: Progress) -> R
     let lock = entry.lock().await?;
     ensure!(lock.is_some(), "the devnet {name} is being started by another command");
     let dir = plan.devnet.dir.take().unwrap_or_else(|| entry.net());
-    let dir = std::path::absolute(&dir).with_context(|| format!("{} is no path", dir.display()))?;
+    let dir = std::path::absolute(&dir).with_context(|| format!("{} is not a path", dir.display()))?;
     plan.devnet.dir = Some(dir);
     entry.write_plan(&plan)?;
     let mut keeper = Starting { child: start_keeper(&entry)?, is_ready: false };
@@ -234,8 +237,8 @@ async fn detach(name: &str, mut plan: Plan, json: bool, progress: Progress) -> R
         }
     };
     keeper.is_ready = true;
-    progress.step(&format!("{name} is ready and goes on"));
-    show(&Manifest::load(&state.manifest)?, json, &format!("slipnet down --devnet {name} stops"))
+    progress.step(&format!("{name} is ready and keeps running"));
+    show(&Manifest::load(&state.manifest)?, json, &format!("stop: slipnet down --devnet {name}"))
 }
 
 /// A keeper that ends with this command, including its nodes, unless its devnet became ready.
@@ -273,7 +276,7 @@ fn show(manifest: &Manifest, json: bool, how_to_stop: &str) -> Result<()> {
 fn described(manifest: &Manifest, how_to_stop: &str) -> Result<String> {
     let dir = manifest.genesis_file.parent().unwrap_or(Path::new("."));
     let mut text = format!("chain id {}, files in {}\n\n", manifest.chain_id, dir.display());
-    writeln!(text, "accounts (keys are known to everybody: never use them elsewhere)")?;
+    writeln!(text, "accounts (the keys are public: never use them elsewhere)")?;
     for account in manifest.accounts.iter().take(10) {
         writeln!(text, "  {}  {}", account.address, account.key)?;
     }

@@ -60,7 +60,7 @@ impl Owner {
         let stat = fs::read_to_string("/proc/self/stat").context("cannot read /proc/self/stat")?;
         let pid = stat.split(' ').next().unwrap_or_default();
         let pid = pid.parse().context("/proc/self/stat does not begin with a number")?;
-        let started = started(pid)?.context("/proc does not tell when this process started")?;
+        let started = started(pid)?.context("/proc does not say when this process started")?;
         Ok(Owner { pid, started, realm: realm()? })
     }
 
@@ -146,7 +146,8 @@ impl RunDir {
 
     fn new_in(base: &Path, what: &str, owner: Option<&Owner>) -> Result<RunDir> {
         let made = tempfile::Builder::new().prefix(&format!("{PREFIX}{what}")).tempdir_in(base);
-        let dir = made.with_context(|| format!("cannot make a temporary directory in {}", base.display()))?;
+        let dir =
+            made.with_context(|| format!("cannot create a temporary directory in {}", base.display()))?;
         let Some(owner) = owner else { return Ok(RunDir { dir, _owner: None }) };
         let (file, path) = (dir.path().join(".owner.new"), dir.path().join(OWNER));
         // The file is renamed after it is locked, so that an owner file is always locked while its owner lives.
@@ -278,7 +279,10 @@ fn sweep_dir(dir: &Path, mounted: &[PathBuf]) -> Option<String> {
         return Some(format!("the files of a killed run in {shown} stay: {} is mounted there", at.display()));
     }
     if let Some(node) = node_that_runs(dir) {
-        return Some(format!("the files of a killed run in {shown} stay: {} runs, by hand", node.display()));
+        return Some(format!(
+            "the files of a killed run in {shown} stay: {} was started by hand and is running",
+            node.display()
+        ));
     }
     match fs::remove_dir_all(dir) {
         Ok(()) => Some(format!("removed the files of a killed run in {shown}")),

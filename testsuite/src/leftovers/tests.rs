@@ -109,7 +109,10 @@ fn what_is_still_used_stays() {
     fs::create_dir_all(&data).unwrap();
     let lock = FileLock::exclusive(File::create(data.join(files::LOCK)).unwrap()).unwrap().unwrap();
     let told = sweep_dirs(base.path(), &[]);
-    assert!(matches!(&told[..], [line] if line.contains("validator-0 runs")), "{told:?}");
+    assert!(
+        matches!(&told[..], [line] if line.contains("validator-0 was started by hand and is running")),
+        "{told:?}"
+    );
     drop(lock);
     let disk = [data.canonicalize().unwrap()];
     let told = sweep_dirs(base.path(), &disk);

@@ -42,7 +42,11 @@ pub(crate) fn numbers(dir: &Path) -> Result<Vec<u64>> {
         let name = entry?.file_name();
         numbers.extend(name.to_str().and_then(|name| name.strip_suffix(".rlp.gz")?.parse::<u64>().ok()));
     }
-    ensure!(!numbers.is_empty(), "{} holds no access list: name a directory of NUMBER.rlp.gz", dir.display());
+    ensure!(
+        !numbers.is_empty(),
+        "{} holds no access list: name a directory of NUMBER.rlp.gz files",
+        dir.display()
+    );
     numbers.sort_unstable();
     Ok(numbers)
 }
@@ -63,7 +67,11 @@ pub(super) fn load(dir: &Path) -> Result<Vec<Touch>> {
             break;
         }
     }
-    ensure!(!touches.is_empty(), "the access lists in {} touch nothing: name others", dir.display());
+    ensure!(
+        !touches.is_empty(),
+        "the access lists in {} touch no slots: name another directory",
+        dir.display()
+    );
     touches.truncate(CALLS_MAX);
     Ok(touches)
 }

@@ -91,7 +91,7 @@ impl AuditFigures {
         let counts = [
             (self.receipts_failed, "failed"),
             (self.receipts_wrong, "with wrong receipts"),
-            (self.duplicates, "twice"),
+            (self.duplicates, "committed twice"),
             (self.lost, "lost"),
             (self.foreign, "foreign"),
             (self.balances_wrong, "wrong balances"),

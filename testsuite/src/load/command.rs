@@ -20,7 +20,7 @@ use crate::{
     time::duration,
 };
 
-/// Sends transactions and reads at the times of a schedule, and tells how long they took.
+/// Sends transactions and reads at the times of a schedule, and reports how long they took.
 #[derive(Args, Debug)]
 pub struct LoadCommand {
     /// The kind of transactions.
@@ -38,7 +38,7 @@ pub struct LoadCommand {
     /// Peaks above --tps: PEAK:PERIOD:LENGTH, such as 5000:10s:1s.
     #[arg(long, value_parser = burst, conflicts_with = "saturate")]
     burst: Option<Burst>,
-    /// Searches for the highest rate that the chain sustains, from --tps on; --duration is that of a step.
+    /// Searches for the highest rate that the chain sustains, starting at --tps; --duration applies to each step.
     #[arg(long)]
     saturate: bool,
     /// With --saturate: the highest 99th percentile of commit latency of a sustained step, in milliseconds.
@@ -50,8 +50,8 @@ pub struct LoadCommand {
     /// With --saturate: the longest duration of the search.
     #[arg(long, requires = "saturate", value_parser = duration)]
     search_for: Option<Duration>,
-    /// Wait so long until each node answers and has a batch, for a load that starts together with its chain. Without it, the load ends if
-    /// none of --api answers.
+    /// Waits up to this long until each node answers and has a batch, for a load that starts together with its chain.
+    /// Without it, the load ends if no --api answers.
     #[arg(long, value_parser = duration)]
     wait: Option<Duration>,
     /// Reads per second at each node, half over HTTP and half over WebSocket; also subscribes to its heads.
@@ -124,7 +124,7 @@ impl LoadCommand {
             show(&saturation, json)?;
             ensure!(
                 !matches!(saturation.found, Found::AtLeast { rate: 0 }),
-                "the generators were the limit at the first rate: begin with a lower --tps, or use more --generators"
+                "the generators were the limit at the first rate: start with a lower --tps, or use more --generators"
             );
             let is_clean = saturation.steps.iter().all(|step| step.audit.is_clean());
             ensure!(is_clean, "the audit of a step found differences: --json lists them");
@@ -157,7 +157,7 @@ impl LoadCommand {
                 let last = self
                     .skip_accounts
                     .checked_add(self.accounts)
-                    .context("--skip-accounts and --accounts are too many together")?;
+                    .context("the sum of --skip-accounts and --accounts is too large")?;
                 let mut accounts = Account::derive_many(&self.seed, last);
                 let accounts = accounts.split_off(self.skip_accounts as usize);
                 let followers = match self.follower.is_empty() {

@@ -109,7 +109,7 @@ impl Told {
     fn take(&mut self, message: &Value, now: Duration) -> Result<()> {
         if message["id"] == json!(REQUEST) {
             if let Some(error) = message.get("error") {
-                bail!("the node took no subscription: {error}");
+                bail!("the node refused the subscription: {error}");
             }
             self.since.get_or_insert(now);
         }

@@ -67,7 +67,7 @@ impl Fleet {
             (1..=WORKERS_MAX).contains(&workers),
             "a load has 1 to {WORKERS_MAX} generators, not {workers}"
         );
-        let dir = RunDir::new("load-").context("cannot make a temporary directory for the hashes")?;
+        let dir = RunDir::new("load-").context("cannot create a temporary directory for the hashes")?;
         let sink = Sink::start().await?;
         let (sender, said) = mpsc::channel(LINES_MAX);
         let mut started = Vec::new();
@@ -100,7 +100,10 @@ impl Fleet {
             let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
             let places = indices(plan, worker, self.workers.len(), connections);
             let hashes = bytes.chunks_exact(32).map(B256::from_slice);
-            ensure!(hashes.len() == places.len(), "a generator signed another part of the plan than its own");
+            ensure!(
+                hashes.len() == places.len(),
+                "a generator signed a part of the plan that is not its own"
+            );
             found.extend(hashes.zip(places));
         }
         Ok(found)
@@ -127,7 +130,7 @@ impl Fleet {
         match said.with_context(|| format!("load generator {worker}"))? {
             Said::Progress(tally) => self.tallies[worker] = tally,
             Said::Failed { reason } => bail!("load generator {worker} failed: {reason}"),
-            other => bail!("load generator {worker} said {other:?} while sending"),
+            other => bail!("load generator {worker} reported {other:?} while sending"),
         }
         let mut sum = Tally { is_settled: true, ..Tally::default() };
         self.tallies.iter().for_each(|tally| sum.add(*tally));
@@ -148,7 +151,7 @@ impl Fleet {
         }
         for worker in &mut self.workers {
             let ended = tokio::time::timeout(ANSWER_DEADLINE, worker.child.wait()).await;
-            ended.context("a load generator does not end")??;
+            ended.context("a load generator did not end")??;
         }
         Ok(sum)
     }
@@ -170,7 +173,8 @@ impl Fleet {
                     Said::Failed { reason } => bail!("load generator {worker} failed: {reason}"),
                     Said::Progress(_) => {}
                     said => {
-                        found[worker] = Some(wanted(said).context("a load generator said what nobody asked")?)
+                        found[worker] =
+                            Some(wanted(said).context("a load generator sent an unexpected message")?)
                     }
                 }
             }
@@ -178,7 +182,7 @@ impl Fleet {
         };
         let gathered = tokio::time::timeout(deadline, gathered).await;
         gathered
-            .with_context(|| format!("no answer of a load generator within {} s", deadline.as_secs()))??;
+            .with_context(|| format!("no answer from a load generator within {} s", deadline.as_secs()))??;
         Ok(found.into_iter().flatten().collect())
     }
 }
@@ -195,7 +199,7 @@ impl Worker {
         command.kill_on_drop(true);
         let mut child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
         let pipes = child.stdin.take().zip(child.stdout.take());
-        let (stdin, stdout) = pipes.context("a child without pipes")?;
+        let (stdin, stdout) = pipes.context("a load generator has no pipes")?;
         Ok((stdout, Worker { child, stdin }))
     }
 }
@@ -210,7 +214,7 @@ async fn hear(worker: usize, stdout: ChildStdout, sender: mpsc::Sender<(usize, R
             Ok(0) if is_done => return,
             Ok(0) => Err(anyhow!("it has ended")),
             Ok(_) => serde_json::from_str(&line).context("it does not speak the protocol of this version"),
-            Err(error) => Err(error).context("cannot hear it"),
+            Err(error) => Err(error).context("cannot read its output"),
         };
         is_done = matches!(said, Ok(Said::Done(_)));
         // Nothing is read after an error.

@@ -170,7 +170,7 @@ impl LoadOptions {
         );
         ensure!(
             !self.workload.has(Workload::AccessLists) || self.access_lists.is_some(),
-            "the workload access-lists replays a directory of NUMBER.rlp.gz: name it with --access-lists"
+            "the workload access-lists replays a directory of NUMBER.rlp.gz files: name it with --access-lists"
         );
         Ok(())
     }
@@ -296,11 +296,11 @@ impl fmt::Display for Saturation {
         let share = committed_share_min * 100.0;
         writeln!(
             f,
-            "a step is sustained if {share:.0} % commit in time, p99 is at most {p99_ms_max:.0} ms, nothing is given up and no backlog grows"
+            "a step is sustained if {share:.0} % are committed in time, p99 is at most {p99_ms_max:.0} ms, nothing is given up and no backlog grows"
         )?;
         match self.found {
             Found::Sustained { rate, failed, cause } => {
-                writeln!(f, "sustained: {rate} tx/s; {failed} tx/s fails by {cause:?}")
+                writeln!(f, "sustained: {rate} tx/s; {failed} tx/s fails because of {cause:?}")
             }
             Found::Nothing { lowest, cause } => writeln!(f, "not even {lowest} tx/s is sustained: {cause:?}"),
             Found::AtLeast { rate } => {

@@ -123,7 +123,8 @@ impl Questions {
                 ensure!(is_number, "expected a number, found {answer}");
             }
             Question::Batch => {
-                let hashes = answer["transactions"].as_array().context("a batch without transactions")?;
+                let hashes =
+                    answer["transactions"].as_array().context("the batch has no list of transactions")?;
                 self.head = Some(quantity(&answer["number"])?);
                 if !hashes.is_empty() {
                     let kept = hashes.iter().take(TRANSACTIONS_KEPT);

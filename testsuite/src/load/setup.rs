@@ -136,7 +136,7 @@ impl Chain {
             }
         }
         match receipts.iter().find(|receipt| receipt["status"] != "0x1") {
-            Some(failed) => bail!("transaction {} failed while preparing", failed["transactionHash"]),
+            Some(failed) => bail!("transaction {} failed during the preparation", failed["transactionHash"]),
             None => Ok(receipts),
         }
     }

@@ -26,7 +26,7 @@ pub(super) struct Stock {
 impl Stock {
     /// Signs a job's part of the plan, on all cores.
     pub(super) fn sign(job: &Job) -> Result<Stock> {
-        ensure!(job.worker < job.workers && job.connections > 0, "a job of no lanes");
+        ensure!(job.worker < job.workers && job.connections > 0, "the job has no lanes");
         ensure!(job.accounts.len() == job.nonces.len(), "a nonce is missing");
         let accounts: Vec<Account> =
             job.accounts.par_iter().map(|key| Account::from_hex(key)).collect::<Result<_>>()?;

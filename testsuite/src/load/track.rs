@@ -62,10 +62,10 @@ impl Contents {
     }
 
     fn read(&mut self, block: &Value) -> Result<&[B256]> {
-        let hashes = block["transactions"].as_array().context("a block without a list of transactions")?;
+        let hashes = block["transactions"].as_array().context("the block has no list of transactions")?;
         let parse = |hash: &Value| hash.as_str().and_then(|hash| hash.parse().ok());
         let hashes: Option<Vec<B256>> = hashes.iter().map(parse).collect();
-        self.batches.push(hashes.context("a block with a transaction that is no hash")?);
+        self.batches.push(hashes.context("the block lists a transaction that is not a hash")?);
         Ok(self.batches.last().map_or(&[], Vec::as_slice))
     }
 }

@@ -48,8 +48,10 @@ fn listen() -> mpsc::Receiver<Result<Told>> {
             let mut line = String::new();
             let told = match stdin.by_ref().take(LINE_BYTES_MAX as u64).read_line(&mut line) {
                 Ok(0) => return,
-                Ok(_) => serde_json::from_str(&line).context("the load's line is not of its protocol"),
-                Err(error) => Err(error).context("cannot read the load's lines"),
+                Ok(_) => {
+                    serde_json::from_str(&line).context("the load sent a line that is not in its protocol")
+                }
+                Err(error) => Err(error).context("cannot read what the load sends"),
             };
             if sender.blocking_send(told).is_err() {
                 return;
@@ -64,7 +66,7 @@ async fn next(told: &mut mpsc::Receiver<Result<Told>>) -> Result<Told> {
 }
 
 async fn work(mut told: mpsc::Receiver<Result<Told>>) -> Result<()> {
-    let Told::Job(job) = next(&mut told).await? else { bail!("a load begins with a job") };
+    let Told::Job(job) = next(&mut told).await? else { bail!("the load's first message is not a job") };
     let stock = Arc::new(tokio::task::block_in_place(|| Stock::sign(&job))?);
     std::fs::write(&job.hashes_file, stock.hashes())
         .with_context(|| format!("cannot write {}", job.hashes_file.display()))?;
@@ -80,7 +82,7 @@ async fn work(mut told: mpsc::Receiver<Result<Told>>) -> Result<()> {
                 return say(&Said::Done(Box::new(outcome)));
             }
             Told::Stop => return say(&Said::Done(Box::default())),
-            Told::Job(_) => bail!("a generator has one job"),
+            Told::Job(_) => bail!("the load sent a second job"),
         }
     }
 }
@@ -144,7 +146,7 @@ async fn generate(
             }
             told = next(told) => match told? {
                 Told::Stop => break,
-                other => bail!("{other:?} while sending"),
+                other => bail!("the load sent {other:?} while the generator was sending"),
             },
         }
     }

@@ -79,7 +79,7 @@ impl Shape {
         let longest = self.delay.saturating_add(self.jitter);
         ensure!(
             longest <= DELAY_MAX,
-            "delay and jitter of a link are {} s together: {} s at most",
+            "the delay and jitter of a link add up to {} s: at most {} s",
             longest.as_secs(),
             DELAY_MAX.as_secs()
         );
@@ -87,7 +87,7 @@ impl Shape {
         if let Some(bandwidth) = self.bandwidth_bytes_per_second {
             ensure!(
                 bandwidth.get() >= BANDWIDTH_MIN,
-                "the bandwidth of a link is at least {BANDWIDTH_MIN} bytes a second, not {bandwidth}"
+                "the bandwidth of a link is at least {BANDWIDTH_MIN} bytes per second, not {bandwidth}"
             );
         }
         Ok(())
@@ -150,7 +150,7 @@ impl Relay {
     /// As [`Relay::start`].
     pub fn start_seeded(listen: SocketAddr, target: SocketAddr, shape: Shape, seed: u64) -> Result<Relay> {
         shape.check()?;
-        let socket = bind(listen).with_context(|| format!("a relay cannot listen at {listen}"))?;
+        let socket = bind(listen).with_context(|| format!("a relay cannot listen on {listen}"))?;
         let address = socket.local_addr().context("a relay's socket has no address")?;
         let control = Control { target, shape, is_cut: false, seed, made: 0, sessions: HashMap::new() };
         let shared =

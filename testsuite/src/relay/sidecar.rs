@@ -32,7 +32,7 @@ impl FromStr for Link {
     fn from_str(text: &str) -> Result<Link> {
         let mut parts = text.split(',');
         let (listen, target) = parts.next().and_then(|ends| ends.split_once('=')).with_context(|| {
-            format!("{text}: expected LISTEN=HOST:PORT, as 127.0.0.1:7401=validator-1:7400,delay=46ms")
+            format!("{text}: expected LISTEN=HOST:PORT, such as 127.0.0.1:7401=validator-1:7400,delay=46ms")
         })?;
         let listen = listen.parse().with_context(|| format!("{listen} is not IP:PORT"))?;
         ensure!(
@@ -63,7 +63,7 @@ fn read_shape<'a>(parts: impl Iterator<Item = &'a str>) -> Result<Shape> {
             "delay" => shape.delay = time::duration(value).map_err(|error| wrong(&error))?,
             "jitter" => shape.jitter = time::duration(value).map_err(|error| wrong(&error))?,
             "bandwidth" => {
-                let bytes = value.parse::<NonZeroU64>().map_err(|_| wrong("expected bytes a second"))?;
+                let bytes = value.parse::<NonZeroU64>().map_err(|_| wrong("expected bytes per second"))?;
                 shape.bandwidth_bytes_per_second = Some(bytes);
             }
             "loss" => shape.loss = value.parse().map_err(|_| wrong("expected a number from 0 to 1"))?,

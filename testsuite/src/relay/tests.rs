@@ -93,7 +93,7 @@ fn impossible_shapes_are_refused() {
     assert!(refused(Shape { loss: 1.5, ..Shape::default() }).contains("from 0 to 1, not 1.5"));
     assert!(refused(Shape { loss: f64::NAN, ..Shape::default() }).contains("from 0 to 1"));
     let long = Shape { delay: Duration::from_secs(61), ..Shape::default() };
-    assert!(refused(long).contains("60 s at most"));
+    assert!(refused(long).contains("at most 60 s"));
     let narrow = Shape { bandwidth_bytes_per_second: NonZeroU64::new(10), ..Shape::default() };
     assert!(refused(narrow).contains("at least 1000"));
 }

@@ -55,7 +55,7 @@ impl BenchReport {
         // JSON has no NaN: a file with one could not be read again, and all its figures would be lost.
         let (figures, broken): (Vec<&Figure>, Vec<&Figure>) =
             report.figures.iter().partition(|figure| figure.samples.iter().all(|sample| sample.is_finite()));
-        let broken = broken.iter().map(|figure| format!("{} has a sample that is no number", figure.name));
+        let broken = broken.iter().map(|figure| format!("{} has a sample that is not a number", figure.name));
         BenchReport {
             bench: report.bench.to_owned(),
             quick,
@@ -119,7 +119,7 @@ mod tests {
             vec![Figure::new("ratio", "ratio", vec![1.0, f64::NAN]), Figure::new("time", "s", vec![1.0])];
         let report = BenchReport::new(&Report { bench: "test", runs: 1, figures, notes: vec![] }, false);
         assert_eq!((report.figures.len(), report.figures[0].name.as_str()), (1, "time"));
-        assert_eq!(report.notes, ["ratio has a sample that is no number"]);
+        assert_eq!(report.notes, ["ratio has a sample that is not a number"]);
         let text = serde_json::to_string(&report).unwrap();
         assert_eq!(serde_json::from_str::<BenchReport>(&text).unwrap(), report);
     }

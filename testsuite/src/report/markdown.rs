@@ -84,8 +84,16 @@ impl RunReport {
             ]
             .concat()
         });
-        let heads =
-            ["phase", "load", "offered/s", "sent/s", "committed/s", "generators can", "given up", "limit"];
+        let heads = [
+            "phase",
+            "load",
+            "offered/s",
+            "sent/s",
+            "committed/s",
+            "generators can send/s",
+            "given up",
+            "limit",
+        ];
         table(text, "Phases", &heads, rates);
         let late = self.phases.iter().flat_map(|phase| {
             phase.latencies.iter().map(|it| {
@@ -128,7 +136,7 @@ impl RunReport {
             "receipts compared",
             "failed",
             "wrong",
-            "twice",
+            "committed twice",
             "lost",
             "foreign",
             "balances compared",
@@ -170,13 +178,13 @@ impl RunReport {
             [vec![name.clone(), number(Some(total.per_second))], quantiles.to_vec()].concat()
         });
         let heads = ["load", "1/s", "p50 ms", "p90 ms", "p99 ms", "max ms"];
-        table(text, "Load, the whole of it", &heads, load);
+        table(text, "Load, whole run", &heads, load);
         let load = self.load.iter().map(|it| {
             let medians = [&it.per_second, &it.p50, &it.p90, &it.p99].map(|series| number(series.median()));
             [vec![it.name.clone()], medians.to_vec(), vec![number(it.p99.max())]].concat()
         });
         let heads = ["load", "1/s", "p50 ms", "p90 ms", "p99 ms", "worst p99 ms"];
-        table(text, "Load, medians of the seconds", &heads, load);
+        table(text, "Load, medians over all seconds", &heads, load);
         let curves = self.catch_up.iter().map(|it| {
             let most = it.behind.max();
             vec![it.node.clone(), it.mode.clone(), number(most), number(it.seconds)]
@@ -197,13 +205,13 @@ impl RunReport {
         });
         let heads =
             ["node", "head", "head age, s", "CPU, cores", "memory, MiB", "disk, MiB", "unanswered samples"];
-        table(text, "Nodes, median and maximum (of memory the kernel's own peak)", &heads, nodes);
+        table(text, "Nodes, median and maximum (for memory, the kernel's own peak)", &heads, nodes);
         let busy = |node: &NodeSeries| named(node, |node| node.stages.as_slice(), Series::median);
         let stages = self.nodes.iter().filter(|node| !node.stages.is_empty()).map(busy);
         table(text, "Stages, median of busy cores", &["node", "stages"], stages);
         let scores = |node: &NodeSeries| named(node, |node| node.peers.as_slice(), Series::last);
         let peers = self.nodes.iter().filter(|node| !node.peers.is_empty()).map(scores);
-        table(text, "Peers' last scores, 0 to 1000", &["node", "scores that it gives"], peers);
+        table(text, "Peers' last scores, 0 to 1000", &["node", "scores that it gave"], peers);
     }
 }
 

@@ -76,7 +76,7 @@ impl SearchStep {
             Some(Cause::Committed) => "too few were committed in time",
             Some(Cause::Latency) => "too late",
             Some(Cause::GivenUp) => "some were given up",
-            Some(Cause::Backlog) => "what waits grows",
+            Some(Cause::Backlog) => "the backlog grows",
         }
     }
 }

@@ -128,7 +128,7 @@ fn check(files: &[PathBuf]) -> Result<()> {
 
 fn unknown(name: &str) -> String {
     let names: Vec<&str> = shipped::ALL.iter().map(|shipped| shipped.name).collect();
-    format!("no scenario `{name}` ships, and there is no such file; there are {}", names.join(", "))
+    format!("`{name}` is neither a file nor a built-in scenario; the built-in ones are {}", names.join(", "))
 }
 
 /// A scenario, and its twin if that is wanted.
@@ -161,8 +161,9 @@ impl RunScenarios {
                     let absent = never_there(defective, &report).into_iter();
                     failed.extend(absent.map(|node| format!("{}: {node} never answered", defective.name)));
                     let missed = must_fail.iter().filter(|name| !found.contains(name));
-                    failed
-                        .extend(missed.map(|name| format!("{}: {name} passed and must not", defective.name)));
+                    failed.extend(
+                        missed.map(|name| format!("{}: {name} passed, but must fail", defective.name)),
+                    );
                 }
                 Err(error) => failed.push(told(&defective.name, error)?),
             }
@@ -209,7 +210,7 @@ impl RunScenarios {
 
     async fn one(&self, scenario: &Scenario) -> Result<RunReport> {
         let temporary = RunDir::new("run-");
-        let temporary = temporary.context("cannot make a temporary directory; name one with --dir")?;
+        let temporary = temporary.context("cannot create a temporary directory; name one with --dir")?;
         let dir = match &self.dir {
             Some(dir) => dir.join(&scenario.name),
             None => temporary.path().to_owned(),
@@ -221,7 +222,7 @@ impl RunScenarios {
             nodes.display()
         );
         std::fs::create_dir_all(&nodes)
-            .with_context(|| format!("cannot make the directory {}", nodes.display()))?;
+            .with_context(|| format!("cannot create the directory {}", nodes.display()))?;
         let nodes = nodes.canonicalize().with_context(|| format!("cannot open {}", nodes.display()))?;
         let programs = self.programs();
         let command = std::env::args().collect::<Vec<_>>().join(" ");

@@ -8,7 +8,7 @@ use slipstream_yaml::Place;
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
     /// The file cannot be read.
-    #[error("cannot read the scenario {}: {source}; `slipnet scenarios list` names those that ship", path.display())]
+    #[error("cannot read the scenario {}: {source}; `slipnet scenarios list` lists the built-in ones", path.display())]
     Read {
         /// The file.
         path: PathBuf,
@@ -24,7 +24,7 @@ pub enum ScenarioError {
         max: u64,
     },
     /// The file is not UTF-8.
-    #[error("{}:{line}: here is something that is no text in UTF-8; save the file in UTF-8", path.display())]
+    #[error("{}:{line}: this line is not valid UTF-8; save the file in UTF-8", path.display())]
     NoText {
         /// The file.
         path: PathBuf,

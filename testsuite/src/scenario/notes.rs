@@ -19,7 +19,7 @@ pub(super) fn notes(scenario: &Scenario) -> Vec<String> {
         let beyond = events.iter().filter_map(|event| event.until_ms?.checked_sub(end_ms)).max();
         if let Some(ms) = beyond.filter(|ms| *ms > 0) {
             notes.push(format!(
-                "faults.{index}: `{}` ends with the scenario, {} before its time is over",
+                "faults.{index}: `{}` ends with the scenario, {} too early",
                 fault.what.name(),
                 Span::from_ms(ms)
             ));
@@ -28,7 +28,7 @@ pub(super) fn notes(scenario: &Scenario) -> Vec<String> {
     for program in programs_of(scenario).into_iter().filter(|program| *program != CURRENT) {
         notes.push(match program {
             BEFORE => {
-                format!("without `--program {BEFORE}=PATH` the program `{BEFORE}` is the one that is tested")
+                format!("without `--program {BEFORE}=PATH`, the program under test also serves as `{BEFORE}`")
             }
             program => format!("to run it, name the program with `--program {program}=PATH`"),
         });
@@ -56,9 +56,9 @@ mod tests {
         assert_eq!(
             notes(&scenario),
             [
-                "faults.1: `pause` ends with the scenario, 25s before its time is over",
-                "faults.2: `restart` ends with the scenario, 10s before its time is over",
-                "without `--program before=PATH` the program `before` is the one that is tested",
+                "faults.1: `pause` ends with the scenario, 25s too early",
+                "faults.2: `restart` ends with the scenario, 10s too early",
+                "without `--program before=PATH`, the program under test also serves as `before`",
                 "to run it, name the program with `--program nightly=PATH`",
             ]
         );

@@ -18,7 +18,9 @@ pub struct Span(Duration);
 
 /// A text that is no [`Span`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no time up to a day: write a number with its unit, such as `500ms`, `30s`, `5m` or `1h`")]
+#[error(
+    "`{0}` is not a time of at most a day: write a number with its unit, such as `500ms`, `30s`, `5m` or `1h`"
+)]
 pub struct InvalidSpan(String);
 
 impl Span {

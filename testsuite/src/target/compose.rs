@@ -18,7 +18,7 @@ const MOUNT: &str = "/devnet";
 const LOAD: &str = "load";
 /// When an image is fetched.
 const PULL: &str = "never";
-const COMMENT: &str = "Written by slipnet. All keys are known to everybody who knows the seed: for tests alone.\n\
+const COMMENT: &str = "Written by slipnet. Everybody who knows the seed knows all keys: use them only for tests.\n\
                        Images: packaging/container/Containerfile (slipstream) and Containerfile.slipnet (slipnet).";
 
 pub(super) fn write(blueprint: &Blueprint) -> Result<String> {
@@ -74,7 +74,7 @@ fn port(blueprint: &Blueprint, place: usize) -> Option<u16> {
 }
 
 fn service(blueprint: &Blueprint, place: usize, member: &Member) -> Result<Value> {
-    let port = port(blueprint, place).context("the ports behind --base-port are not enough")?;
+    let port = port(blueprint, place).context("there are too few ports from --base-port on")?;
     let (name, genesis) = (&member.name, files::GENESIS);
     let mut service = json!({
         "image": NODE_IMAGE,

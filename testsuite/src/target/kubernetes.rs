@@ -22,7 +22,7 @@ const MEMORY_MIB: u64 = 2_048;
 const NAME_BYTES_MAX: usize = 52;
 /// The largest genesis: Kubernetes limits a ConfigMap to 1 MiB, including its names.
 const GENESIS_BYTES_MAX: u64 = (1 << 20) - (8 << 10);
-const COMMENT: &str = "Values for packaging/helm/slipstream, written by slipnet. All keys are known to everybody who knows the seed: for tests alone.\n\
+const COMMENT: &str = "Values for packaging/helm/slipstream, written by slipnet. Everybody who knows the seed knows all keys: use them only for tests.\n\
                        The release must be called devnet: nodes find each other by the names of its services.";
 
 pub(super) fn write(blueprint: &Blueprint) -> Result<String> {
@@ -55,7 +55,7 @@ fn check_genesis(path: &Path) -> Result<()> {
     let bytes = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
     ensure!(
         bytes <= GENESIS_BYTES_MAX,
-        "{} has {bytes} bytes, and a ConfigMap {GENESIS_BYTES_MAX} at most: take fewer accounts",
+        "{} has {bytes} bytes, and a ConfigMap takes at most {GENESIS_BYTES_MAX}: use fewer accounts",
         path.display()
     );
     Ok(())
@@ -64,7 +64,7 @@ fn check_genesis(path: &Path) -> Result<()> {
 fn check_name(name: &str) -> Result<()> {
     ensure!(
         name.len() <= NAME_BYTES_MAX,
-        "{name} is longer than the {NAME_BYTES_MAX} bytes that the chart has for a name: use a shorter one"
+        "{name} is longer than {NAME_BYTES_MAX} bytes, which is the chart's limit for a name: use a shorter one"
     );
     Ok(())
 }

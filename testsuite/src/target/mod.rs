@@ -107,7 +107,7 @@ pub fn write(target: Target, plan: &Plan) -> Result<String> {
         "a devnet has 1 to {VALIDATORS_MAX} validators, not {validators}"
     );
     ensure!(count <= NODES_MAX, "{count} nodes are too many for these files: at most {NODES_MAX}");
-    fs::create_dir_all(dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
+    fs::create_dir_all(dir).with_context(|| format!("cannot create the directory {}", dir.display()))?;
     let accounts = Account::derive_many(seed, blueprint.accounts);
     let genesis = files::genesis(seed, *validators, &accounts);
     files::write_genesis(&genesis, blueprint.extras, dir)?;
@@ -142,7 +142,7 @@ fn write_yaml(path: &Path, comment: &str, value: &Value) -> Result<()> {
 /// Creates a node's directory with its key.
 fn write_member(dir: &Path, member: &Member) -> Result<PathBuf> {
     let dir = dir.join(&member.name);
-    fs::create_dir_all(&dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
+    fs::create_dir_all(&dir).with_context(|| format!("cannot create the directory {}", dir.display()))?;
     devnet::write_key(&dir, &member.key)?;
     Ok(dir)
 }

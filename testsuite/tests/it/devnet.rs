@@ -127,7 +127,7 @@ async fn a_devnet_survives_its_nodes_and_keeps_its_ports() {
     let all = || std::fs::read_to_string(&said).unwrap();
 
     kill_process(Pid::from_raw(fullnode.pid as i32).unwrap(), Signal::TERM).unwrap();
-    let ended = "fullnode-0 ended: exit code 0. The other nodes go on; it starts again with: ";
+    let ended = "fullnode-0 ended: exit code 0. The other nodes keep running; it starts again with: ";
     let command = until("the end is told", async || {
         let text = all();
         let command = text.split_once(ended).and_then(|(_, rest)| rest.split_once('\n'));
@@ -148,7 +148,7 @@ async fn a_devnet_survives_its_nodes_and_keeps_its_ports() {
 
     signal(&child, Signal::INT);
     assert!(child.wait().unwrap().success());
-    assert!(all().contains("fullnode-0 was started by hand and goes on"), "{}", all());
+    assert!(all().contains("fullnode-0 was started by hand and keeps running"), "{}", all());
     let busy = program().arg("up").args(arguments).output().unwrap();
     let text = String::from_utf8_lossy(&busy.stderr).into_owned();
     assert_eq!(busy.status.code(), Some(1), "{text}");

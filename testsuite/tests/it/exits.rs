@@ -82,7 +82,7 @@ fn runs_and_comparisons_end_with_1_and_the_name_of_what_failed() {
 
     let (said, told) = failed(&broken);
     assert!(said.contains("FAILED memory of validator-0"), "{said}");
-    let names = "failed: tiny: memory of validator-0; tiny-defect: history of follower passed and must not";
+    let names = "failed: tiny: memory of validator-0; tiny-defect: history of follower passed, but must fail";
     assert!(told.contains(names), "{told}");
 
     let [before, after] = [&good, &bad].map(|dir| report(dir, "tiny"));

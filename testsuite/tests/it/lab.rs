@@ -93,18 +93,18 @@ fn devnets_outlive_the_command_side_by_side() {
     let b =
         lab.up("b", &["-v", "2", "-f", "0", "--latency", "eu,us", "--loss", "1", "--kib-per-second", "8192"]);
     assert!(a.nodes.iter().chain(&b.nodes).all(|node| exists(node.pid)));
-    assert!(lab.refused(&["up", "-d", "a"]).contains("runs already"));
+    assert!(lab.refused(&["up", "-d", "a"]).contains("is already running"));
     assert!(lab.refused(&["down"]).contains("there are: a, b"));
 
     assert!(lab.refused(&["stop", "nobody", "-n", "a"]).contains("there are: validator-0, fullnode-0"));
     lab.said(&["stop", "fullnode-0", "-n", "a"]);
-    assert!(lab.refused(&["stop", "fullnode-0", "-n", "a"]).contains("does not run"));
+    assert!(lab.refused(&["stop", "fullnode-0", "-n", "a"]).contains("is not running"));
     let (state, heads) = lab.state("a");
     assert!(state["nodes"][1]["pid"].is_null() && heads[1].is_none(), "{state}");
     let stopped_at = lab.head("a", 0);
     lab.wait("a", "the validator goes on", |_, heads| heads[0] > Some(stopped_at + 1));
     lab.said(&["start", "fullnode-0", "-n", "a"]);
-    assert!(lab.refused(&["start", "fullnode-0", "-n", "a"]).contains("fullnode-0 runs"));
+    assert!(lab.refused(&["start", "fullnode-0", "-n", "a"]).contains("fullnode-0 is already running"));
     lab.wait("a", "the fullnode follows", |_, heads| heads[1] > Some(stopped_at));
 
     let pid = lab.state("a").0["nodes"][1]["pid"].as_u64().unwrap();
@@ -121,7 +121,7 @@ fn devnets_outlive_the_command_side_by_side() {
         state["relays"]["lost"].as_u64() > Some(0)
     });
 
-    assert!(lab.refused(&["clean", "-n", "a"]).contains("a runs: `slipnet down --devnet a` stops it"));
+    assert!(lab.refused(&["clean", "-n", "a"]).contains("a is running: `slipnet down --devnet a` stops it"));
     lab.said(&["down", "-n", "a"]);
     wait_gone(&a);
     assert!(lab.state("a").0.is_null());
@@ -129,7 +129,7 @@ fn devnets_outlive_the_command_side_by_side() {
     assert_eq!(ports(&again), ports(&a));
     lab.wait("a", "the chain goes on", |_, heads| heads[0] > Some(stopped_at));
     lab.said(&["down", "-n", "a"]);
-    assert!(lab.said(&["clean", "--all"]).contains("b runs and stays"));
+    assert!(lab.said(&["clean", "--all"]).contains("b is running and stays"));
     assert!(!a.genesis_file.exists() && b.genesis_file.exists());
     lab.said(&["down"]);
     wait_gone(&b);

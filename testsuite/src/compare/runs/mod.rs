@@ -164,7 +164,7 @@ fn environment_notes(before: &[RunReport], after: &[RunReport]) -> Vec<String> {
     }
     if short > 0 {
         notes.push(format!(
-            "in {short} runs the harness sent less than it was to: their throughput is its own"
+            "in {short} runs the harness sent less than its schedule: their throughput shows its limit, not the nodes'"
         ));
     }
     notes

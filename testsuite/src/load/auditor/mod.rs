@@ -77,7 +77,8 @@ impl Auditor {
         let places: Vec<Place> = units
             .flat_map(|unit| holders.iter().map(move |holder| Place { holder: *holder, unit }))
             .collect();
-        let found = read(nodes.first().context("an audit of no node")?, &places, "latest").await?;
+        let found =
+            read(nodes.first().context("an audit needs at least one node")?, &places, "latest").await?;
         for (place, amount) in places.into_iter().zip(found) {
             ledger.open(place, amount);
         }
@@ -133,8 +134,8 @@ impl Auditor {
     async fn take(&mut self, known: &Known<'_>, batch: Full) -> Result<()> {
         let Full { number, transactions } = batch;
         let receipts = self.receipts(number).await;
-        let receipts =
-            receipts.with_context(|| format!("no node of the load gives the receipts of batch {number}"))?;
+        let receipts = receipts
+            .with_context(|| format!("no node of the load returns the receipts of batch {number}"))?;
         if receipts.len() != transactions {
             self.audit.figures.receipts_wrong += 1;
         }
@@ -251,7 +252,7 @@ impl Auditor {
         let places: Vec<Place> = own.into_iter().chain(others.into_iter().step_by(step)).collect();
         let found = self.balances(&places, batch).await;
         let found =
-            found.with_context(|| format!("no node of the load gives the balances after batch {batch}"))?;
+            found.with_context(|| format!("no node of the load returns the balances after batch {batch}"))?;
         for (place, amount) in places.into_iter().zip(found) {
             self.ledger.check(place, amount, &mut self.audit);
         }

@@ -26,7 +26,7 @@ impl fmt::Display for LoadSummary {
             Some(Limit::Generators) => {
                 writeln!(
                     f,
-                    "limit           the generators: this says nothing about the chain; use more --generators or a lower rate"
+                    "limit           the generators: the figures say nothing about the chain; use more --generators or a lower rate"
                 )?;
             }
             Some(Limit::Node) => writeln!(f, "limit           the nodes")?,
@@ -55,7 +55,10 @@ impl fmt::Display for LoadSummary {
         writeln!(f, "balances        {balances} checked: {balances_wrong} wrong")?;
         let AuditFigures { lost, duplicates, foreign, .. } = self.audit.figures;
         if lost + duplicates + foreign > 0 {
-            writeln!(f, "audit           {lost} lost, {duplicates} twice, {foreign} of another program")?;
+            writeln!(
+                f,
+                "audit           {lost} lost, {duplicates} committed twice, {foreign} from another program"
+            )?;
         }
         Ok(())
     }

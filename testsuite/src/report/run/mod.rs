@@ -232,7 +232,7 @@ impl RunReport {
         );
         let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
         let report = RunReport::parse(&text);
-        report.with_context(|| format!("{} is no report that `slipnet run` wrote", path.display()))
+        report.with_context(|| format!("{} is not a report that `slipnet run` wrote", path.display()))
     }
 
     fn parse(text: &[u8]) -> Result<RunReport> {
@@ -274,10 +274,7 @@ impl RunReport {
         for series in report.all_series() {
             let length = series.points.len();
             ensure!(length <= POINTS_MAX, "a series has {length} points, at most {POINTS_MAX} are read");
-            ensure!(
-                series.points.is_sorted_by_key(|(at_ms, _)| *at_ms),
-                "a series is not in the order of time"
-            );
+            ensure!(series.points.is_sorted_by_key(|(at_ms, _)| *at_ms), "a series is not in time order");
         }
         Ok(report)
     }
@@ -294,7 +291,7 @@ impl RunReport {
     /// # Errors
     /// If a file cannot be written.
     pub fn write(&self, dir: &Path) -> Result<()> {
-        fs::create_dir_all(dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
+        fs::create_dir_all(dir).with_context(|| format!("cannot create the directory {}", dir.display()))?;
         let json = serde_json::to_string_pretty(self)? + "\n";
         for (name, text) in
             [("report.json", json), ("report.md", self.to_markdown()), ("report.html", self.to_html())]

@@ -152,7 +152,7 @@ fn what_is_no_report_is_refused() {
     let long = refused(&|report| report.nodes[0].head.points = vec![(0, 0.0); POINTS_MAX + 1]);
     assert!(long.contains("4097 points"), "{long}");
     let late = refused(&|report| report.catch_up[0].behind.points = vec![(2, 0.0), (1, 0.0)]);
-    assert!(late.contains("order of time"), "{late}");
+    assert!(late.contains("not in time order"), "{late}");
     assert!(RunReport::parse(b"{}").is_err());
 }
 

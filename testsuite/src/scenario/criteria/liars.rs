@@ -39,7 +39,7 @@ pub(super) fn liars_banned(
     let mut missing: Vec<String> = named_by_faults(lie, scenario)
         .into_iter()
         .filter(|(node, lie)| is_asked(node) && !liars.iter().any(|it| it.node == *node && it.lie == *lie))
-        .map(|(node, lie)| format!("no liar came to {node} ({lie})"))
+        .map(|(node, lie)| format!("{node} met no liar ({lie})"))
         .collect();
     let mut slowest: f64 = 0.0;
     for LiarOpinion { node, liar, lie, banned_after_seconds, .. } in &liars {
@@ -52,7 +52,7 @@ pub(super) fn liars_banned(
         return (false, told(&missing), wanted);
     }
     if liars.is_empty() {
-        return (false, "no liar came to any of them".to_owned(), wanted);
+        return (false, "the nodes met no liar".to_owned(), wanted);
     }
     (slowest <= seconds_max, format!("{slowest:.1} s, the slowest of {}", liars.len()), wanted)
 }

@@ -45,7 +45,7 @@ impl Stage<'_> {
         if matches!(&event.action, Action::Node { harm: Harm::Upgrade(_), .. })
             && setup::is_from_itself(self.scenario, self.options)
         {
-            what += " (no --program before=PATH: from itself)";
+            what += " (no --program before=PATH: from the same program)";
         }
         if place.is_some_and(|place| self.held.contains(place)) {
             what += " (it was down)";
@@ -197,7 +197,7 @@ impl Stage<'_> {
     async fn export_snapshot(&self, place: Place) -> Result<()> {
         let archive = format!("file://{}", self.devnet.dir().join(ARCHIVE).display());
         std::fs::create_dir_all(self.devnet.dir().join(ARCHIVE))
-            .context("cannot make the archive's directory")?;
+            .context("cannot create the archive's directory")?;
         let config = self.node(place)?.config();
         command(&["snapshot", "export", "--config", text(&config)?, &archive]).await
     }
@@ -251,7 +251,7 @@ pub(in crate::scenario) fn described(action: &Action) -> String {
         Action::Node { harm: Harm::Wipe, .. } => "wipe".to_owned(),
         Action::Node { harm: Harm::BitFlip(_), .. } => "bit flip".to_owned(),
         Action::Node { harm: Harm::FullDisk, .. } => "full disk".to_owned(),
-        Action::Node { harm: Harm::SlowDisk(delay_ms), .. } => format!("slow disk, {delay_ms} ms a flush"),
+        Action::Node { harm: Harm::SlowDisk(delay_ms), .. } => format!("slow disk, {delay_ms} ms per flush"),
         Action::Node { harm: Harm::ClockJump(by_ms), .. } => format!("clock jump by {} s", by_ms / 1_000),
         Action::Node { harm: Harm::Twin(_), .. } => "twin".to_owned(),
         Action::Node { harm: Harm::OldState, .. } => "old state".to_owned(),

@@ -63,7 +63,7 @@ pub(super) async fn check(scenario: &Scenario) -> Result<()> {
     for name in wanted {
         ensure!(
             known.contains(name),
-            "there is no attack `{name}`: `slipnet campaign siege --list` tells them"
+            "there is no attack `{name}`: `slipnet campaign siege --list` lists all"
         );
     }
     Ok(())
@@ -103,7 +103,7 @@ impl Assault {
         let program = program()?;
         let file = dir.join(format!("attack-{name}-{tag}.json"));
         let log = file.with_extension("log");
-        let target = asked(&aim).await.context("the victim tells nothing of the chain")?;
+        let target = asked(&aim).await.context("the victim does not answer questions about the chain")?;
         fs::write(&file, target.to_string()).with_context(|| format!("cannot write {}", file.display()))?;
         let file = file.to_str().context("the directory's name is not valid UTF-8")?;
         let arguments = ["campaign-child", "siege-attacker", "--name", name, "--target", file];

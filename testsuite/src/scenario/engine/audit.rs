@@ -56,7 +56,7 @@ impl Stage<'_> {
             let name = self.names.name(*place).to_owned();
             let Ok(node) = self.node_mut(*place) else { continue };
             if node.pid().is_none() {
-                findings.apart.push(format!("{name} does not run"));
+                findings.apart.push(format!("{name} is not running"));
                 continue;
             }
             let root = match node.wait_head(number, deadline).await {

@@ -102,7 +102,7 @@ impl Stage<'_> {
         let send = async move {
             let taker = first_that_answers(&takers).await;
             let taker = takers.iter().find(|(place, _)| Some(*place) == taker);
-            let (_, rpc) = taker.context("no node answers that could take the transaction")?;
+            let (_, rpc) = taker.context("no node answers, so the transaction cannot be sent")?;
             arguments.extend(["--rpc".to_owned(), rpc.url().to_owned()]);
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
             command(&arguments).await
@@ -136,7 +136,9 @@ impl Stage<'_> {
             if Instant::now() >= deadline {
                 for name in self.changes.give_up() {
                     let seconds = SETTLE.as_secs();
-                    self.note_failure(Err(anyhow!("{name}: it did not end within {seconds} s of the clock")));
+                    self.note_failure(Err(anyhow!(
+                        "{name}: it did not end within {seconds} s after the clock"
+                    )));
                 }
             }
             tokio::time::sleep(LOOK).await;

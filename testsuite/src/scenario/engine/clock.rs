@@ -24,7 +24,7 @@ impl Stage<'_> {
                 if is_too_late(event, begun_ms, end_ms) {
                     let what = described(&event.action);
                     let late = anyhow!(
-                        "{what} came after the clock's end, so that it had no time: let it come earlier, or take a longer `duration`"
+                        "{what} began after the clock's end, too late to have an effect: schedule it earlier, or use a longer `duration`"
                     );
                     self.note_failure(Err(late));
                 }

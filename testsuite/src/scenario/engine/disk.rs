@@ -24,12 +24,12 @@ impl SmallDisk {
     /// # Errors
     /// If the directory cannot be made, or this process may not mount.
     pub(crate) fn mount(at: &Path, mib: u64) -> Result<SmallDisk> {
-        fs::create_dir_all(at).with_context(|| format!("cannot make the directory {}", at.display()))?;
+        fs::create_dir_all(at).with_context(|| format!("cannot create the directory {}", at.display()))?;
         let size = CString::new(format!("size={mib}m"))?;
         let source = leftovers::disk_source();
         mount(source.as_str(), at, "tmpfs", MountFlags::empty(), Some(size.as_c_str())).with_context(|| {
             format!(
-                "cannot mount a disk at {}: `disk_mib` takes the right to mount (run as root, or leave it out)",
+                "cannot mount a disk at {}: `disk_mib` needs the right to mount (run as root, or leave it out)",
                 at.display()
             )
         })?;
@@ -64,7 +64,7 @@ impl SmallDisk {
 /// If writing fails for another reason.
 pub(crate) fn fill(at: &Path) -> Result<()> {
     let path = at.join(FILLER);
-    let mut file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    let mut file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut block = vec![0x5a; BLOCK_BYTES];
     // The pieces become smaller and smaller, so that the last page is used too.
     while !block.is_empty() {
@@ -85,7 +85,7 @@ pub(crate) fn fill(at: &Path) -> Result<()> {
 pub(crate) fn free(at: &Path) -> Result<()> {
     match fs::remove_file(at.join(FILLER)) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot make room in {}", at.display()))
+            Err(error).with_context(|| format!("cannot free the space in {}", at.display()))
         }
         _ => Ok(()),
     }

@@ -31,7 +31,7 @@ pub(crate) fn row(data: &Path, draw: u64) -> Result<()> {
             all.next();
         }
     }
-    ensure!(!found.is_empty(), "the state of {} has no rows yet: let the fault come later", data.display());
+    ensure!(!found.is_empty(), "the state of {} has no rows yet: schedule the fault later", data.display());
     let count = u64::try_from(found.len())?;
     let (rows, key, mut row) = found.swap_remove(usize::try_from(draw % count)?);
     let bits = u64::try_from(row.len())? * 8;

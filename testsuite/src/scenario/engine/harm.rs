@@ -123,7 +123,7 @@ impl Stage<'_> {
             Harm::FullDisk => {
                 let data = self.node(place)?.data();
                 let disk = self.disks.iter().find(|disk| disk.is_at(&data));
-                disk.context("the node has no disk of its own")?.fill()
+                disk.context("the node has no separate disk")?.fill()
             }
         }
     }

@@ -67,10 +67,7 @@ impl Stage<'_> {
     pub(super) async fn begin_twin(&mut self, event: usize, place: Place, heard_by: &[Place]) -> Result<()> {
         let hearing: Vec<Place> = heard_by.iter().copied().filter(|other| *other != place).collect();
         let name = self.names.name(place).to_owned();
-        ensure!(
-            !hearing.is_empty(),
-            "nobody but {name} itself would hear its twin: name others in `heard_by`"
-        );
+        ensure!(!hearing.is_empty(), "only {name} itself would hear its twin: name others in `heard_by`");
         let peers = hearing.iter().map(|other| self.twin_entry(event, *other));
         let peers = peers.collect::<Result<Vec<String>>>()?;
         let index = self.index(place)?;
@@ -203,7 +200,7 @@ impl Stage<'_> {
         let log = file.with_extension("log");
         let node = self.node(place)?;
         let address = node.peer_address();
-        let (_, listen) = address.split_once('@').context("a peer without an address")?;
+        let (_, listen) = address.split_once('@').context("the peer has no address")?;
         let orders = json!({
             "key_file": node.dir().join(files::KEY),
             "listen": listen,

@@ -45,9 +45,10 @@ impl Stage<'_> {
         if self.held.contains(place) {
             return Ok(());
         }
-        self.wait_answer(place).await.context("it is given no liars")?;
+        self.wait_answer(place).await.context("the node gets no liars")?;
         // A node that has ended or hangs gives liars no data.
-        let upstream = self.source(Some(place)).await.context("liars take the truth from another node")?;
+        let upstream =
+            self.source(Some(place)).await.context("the liars have no node to fetch true data from")?;
         let upstream = self.node(upstream)?;
         let tag = tag(event);
         let node = self.node(place)?;

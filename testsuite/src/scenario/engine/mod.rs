@@ -114,7 +114,7 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, progress: Progress) 
         Err(error) => {
             let dir = stage.devnet.keep_directory();
             Err(error.context(format!(
-                "the scenario {} could not be run to its end; files and logs are in {}",
+                "the scenario {} stopped before its end; files and logs are in {}",
                 scenario.name,
                 dir.display()
             )))
@@ -299,7 +299,10 @@ impl Stage<'_> {
                 Ok(Err(error)) => Err(error.into()),
                 Err(_) => {
                     task.abort();
-                    Err(anyhow::anyhow!("it did not end within {} s of the scenario", PHASE_GRACE.as_secs()))
+                    Err(anyhow::anyhow!(
+                        "it did not end within {} s after the scenario",
+                        PHASE_GRACE.as_secs()
+                    ))
                 }
             };
             match end {
@@ -347,7 +350,7 @@ fn nothing_ended(ended: &[String]) -> CriterionResult {
         name: "nothing_ended".to_owned(),
         passed: ended.is_empty(),
         measured: if ended.is_empty() { "nothing".to_owned() } else { ended.join("; ") },
-        wanted: "no node and no load ends by itself, or fails to do what it is told".to_owned(),
+        wanted: "no node or load ends by itself, and each does what the scenario asks".to_owned(),
     }
 }
 

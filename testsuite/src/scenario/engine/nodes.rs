@@ -83,7 +83,7 @@ impl Stage<'_> {
 
     pub(super) fn index(&self, place: Place) -> Result<usize> {
         self.indices[place.0].with_context(|| {
-            format!("{} has not been started yet: faults come after it joins", self.names.name(place))
+            format!("{} has not started: schedule its faults after it joins", self.names.name(place))
         })
     }
 
@@ -135,7 +135,7 @@ impl Stage<'_> {
     pub(super) async fn source(&self, without: Option<Place>) -> Result<Place> {
         first_that_answers(&self.sources(without)?)
             .await
-            .context("no node answers that could tell of the chain")
+            .context("no node answers, so the state of the chain is unknown")
     }
 
     /// Returns the `network.peers` entry by which one node dials another: through the relay between them, if there are
@@ -169,7 +169,7 @@ impl Stage<'_> {
         let name = self.names.name(place).to_owned();
         let group = self
             .group(place)
-            .with_context(|| format!("{name} is a validator, and started with the devnet"))?
+            .with_context(|| format!("{name} is a validator, which starts with the devnet"))?
             .clone();
         let peers = self.peers_of(place, &group).await;
         if group.joins.is_some() {
@@ -200,7 +200,7 @@ impl Stage<'_> {
         let waypoint = match (group.part, group.waypoint) {
             (Part::Fullnode, true) => {
                 let status = self.node(self.source(None).await?)?.status().await?;
-                Some(status.waypoint.context("no batch is certified yet: let it join later")?)
+                Some(status.waypoint.context("no batch is certified yet: let the node join later")?)
             }
             (Part::Candidate, _) | (Part::Fullnode, false) => None,
         };

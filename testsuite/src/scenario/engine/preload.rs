@@ -56,7 +56,7 @@ pub(crate) fn environment(dir: &Path, name: &str) -> Result<BTreeMap<String, Str
     let file = path(dir, name);
     let text = |path: &Path| {
         let text = path.to_str().context("the directory's name is not valid UTF-8")?;
-        ensure!(!text.contains([' ', ':']), "the loader takes no path with a blank or a colon: {text}");
+        ensure!(!text.contains([' ', ':']), "the loader accepts no path with a space or a colon: {text}");
         Ok(text.to_owned())
     };
     let variable = layout::VARIABLE.to_str().context("a constant")?.to_owned();
@@ -74,7 +74,7 @@ fn library() -> Result<PathBuf> {
     let mut places = dirs.flat_map(|dir| [dir.join(EXAMPLES).join(LIBRARY), dir.join(LIBRARY)]);
     places.find(|path| path.is_file()).with_context(|| {
         format!(
-            "{LIBRARY}, which slow disks and wrong clocks take, is not beside {}: `./x build` makes it, and \
+            "{LIBRARY}, which slow disks and wrong clocks need, is not beside {}: `./x build` makes it, and \
              `cargo build --package slipstream-preload --examples`",
             this.display()
         )
@@ -86,7 +86,7 @@ impl Knobs {
     pub(crate) fn make(dir: &Path, name: &str) -> Result<Knobs> {
         let path = path(dir, name);
         let made = File::options().create(true).truncate(true).read(true).write(true).open(&path);
-        let file = made.with_context(|| format!("cannot make {}", path.display()))?;
+        let file = made.with_context(|| format!("cannot create {}", path.display()))?;
         file.write_all_at(&[0; layout::WORDS * layout::WORD_BYTES], 0)
             .with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Knobs { name: name.to_owned(), file })

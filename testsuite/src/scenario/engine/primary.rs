@@ -67,7 +67,7 @@ impl Stage<'_> {
             }
             tokio::time::sleep(POLL).await;
         }
-        self.not_cut_off(&running).first().copied().context("no validator runs that could be primary")
+        self.not_cut_off(&running).first().copied().context("no validator that could be primary is running")
     }
 
     /// Returns the report of a node; `None` if it does not answer, or does not validate.

@@ -196,7 +196,7 @@ pub(in crate::scenario) fn overrides(config: &Config, dir: &str) -> Vec<String> 
 pub(super) fn program(name: &str, programs: &BTreeMap<String, PathBuf>) -> Result<Option<PathBuf>> {
     if let Some(path) = programs.get(name) {
         let path = path.canonicalize();
-        return path.map(Some).with_context(|| format!("the program {name} is not where --program says"));
+        return path.map(Some).with_context(|| format!("the program {name} is not at the path in --program"));
     }
     if name != CURRENT && name != BEFORE {
         bail!("the scenario needs the program `{name}`: name a `slipstream` with --program {name}=PATH");
@@ -323,7 +323,7 @@ criteria: [equal_roots]
         let given = |path: PathBuf| BTreeMap::from([("nightly".to_owned(), path)]);
         check_programs(&scenario, &given(std::env::current_exe().unwrap())).unwrap();
         let error = check_programs(&scenario, &given("/no/such/program".into())).unwrap_err().to_string();
-        assert!(error.contains("nightly is not where"), "{error}");
+        assert!(error.contains("nightly is not at"), "{error}");
     }
 
     /// Goal: a node can write to its small disk. A minimum in the file counts, whether it is set by its key or in a

@@ -18,7 +18,7 @@ impl Stage<'_> {
         if self.held.contains(victim) {
             return Ok(());
         }
-        self.wait_answer(victim).await.context("it is not attacked")?;
+        self.wait_answer(victim).await.context("the node is not attacked")?;
         let (tag, joiner) = (tag(event), self.key(victim)?);
         let assault = self.assault(name, &tag, victim, joiner).await?;
         self.assaults.insert(tag, (victim, assault));

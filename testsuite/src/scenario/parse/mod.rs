@@ -88,10 +88,10 @@ impl Scenario {
 fn lists_beside(file: &Path, dir: &str) -> Result<String, String> {
     let found = file.parent().unwrap_or(Path::new("")).join(dir);
     access_lists_in(&found).map_err(|error| {
-        format!("{error:#}; write a directory of NUMBER.rlp.gz, by its full path or as seen from the scenario's file")
+        format!("{error:#}; name a directory of NUMBER.rlp.gz files by its absolute path, or relative to the scenario's file")
     })?;
     found.into_os_string().into_string().map_err(|found| {
-        format!("{} is no path in UTF-8: put the lists and the file elsewhere", found.display())
+        format!("the path {} is not valid UTF-8: move the lists or the file", found.display())
     })
 }
 

@@ -51,7 +51,7 @@ fn values_that_cannot_be_run_are_told_at_their_place() {
     let text = error(&format!("{GOOD}{liars}"));
     assert!(text.starts_with("a.yaml:9:70: faults.0.what.lying_peers.count: must be from 1 to 16"), "{text}");
     let text = error(&format!("{GOOD}- liars_banned: {{ at_most: 5s, lie: literal_blobs }}\n"));
-    assert!(text.starts_with("a.yaml:6:37: criteria.1.liars_banned.lie: no node has proof"), "{text}");
+    assert!(text.starts_with("a.yaml:6:37: criteria.1.liars_banned.lie: no node can prove"), "{text}");
     let topology = "topology:\n  settings:\n  - nodes: [validator-0]\n    config: { sync.mod: delta }\n";
     let text = error(&format!("{GOOD}{topology}"));
     assert!(text.starts_with("a.yaml:9:25: topology.settings.0.config.sync.mod: there is no key"), "{text}");

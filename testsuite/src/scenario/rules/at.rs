@@ -43,7 +43,7 @@ impl At {
 
     pub(super) fn list(&self, length: usize) -> Checked {
         if length > LIST_MAX {
-            return Err(self.wrong(format!("has {length} entries, at most {LIST_MAX} are taken")));
+            return Err(self.wrong(format!("has {length} entries; at most {LIST_MAX} are allowed")));
         }
         Ok(())
     }

@@ -33,7 +33,7 @@ pub(super) fn words(at: &At, config: &Config) -> Checked {
         };
         if key.len() > 100 || !key.split('.').all(is_name) {
             return Err(
-                at.wrong("is no key of node.yaml: write its full name, such as `storage.prune.bodies`")
+                at.wrong("is not a key of node.yaml: write its full name, such as `storage.prune.bodies`")
             );
         }
         if value.to_string().len() > VALUE_BYTES_MAX {
@@ -41,7 +41,7 @@ pub(super) fn words(at: &At, config: &Config) -> Checked {
         }
         if let Some(own) = OWN.iter().find(|own| setup::sets(key, value, own)) {
             return Err(at.wrong(format!(
-                "{own} is the harness' own: it chooses ports, paths, roles and peers; leave it out"
+                "{own} belongs to the harness, which chooses ports, paths, roles and peers: leave it out"
             )));
         }
     }
@@ -72,7 +72,7 @@ impl Rules<'_> {
                 && config.sync.forbid.iter().any(|forbidden| forbidden.name() == mode.name())
             {
                 return Err(At::key("topology").then("groups").item(group).then("mode").wrong(format!(
-                    "`sync.forbid` of `{}`, which its `preset` may set, forbids `{}`: take another mode, or another preset",
+                    "`sync.forbid` of `{}`, which its `preset` may set, forbids `{}`: use another mode, or another preset",
                     self.names.name(place),
                     mode.name()
                 )));
@@ -81,7 +81,7 @@ impl Rules<'_> {
             if let Some((index, mib)) = disk.filter(|(_, mib)| *mib <= least_mib) {
                 return Err(At::key("topology").then("settings").item(index).then("disk_mib").wrong(format!(
                     "{mib} MiB are too small for `{}`, which writes nothing while less than {least_mib} MiB are free: \
-                     set `storage.disk_free_min_mib` to less, or leave it out",
+                     lower `storage.disk_free_min_mib`, or leave it out",
                     self.names.name(place)
                 )));
             }

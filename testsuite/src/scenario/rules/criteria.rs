@@ -16,7 +16,7 @@ impl Rules<'_> {
             let at = item.then(criterion.key());
             let before = &self.scenario.criteria[..index];
             if let Some(first) = before.iter().position(|other| other == criterion) {
-                return Err(item.wrong(format!("is the same as criteria.{first}: leave one of the two out")));
+                return Err(item.wrong(format!("is the same as criteria.{first}: remove one of the two")));
             }
             if let Some(phase) = criterion.phase() {
                 self.phase_known(&at.then("phase"), phase)?;
@@ -58,13 +58,14 @@ impl Rules<'_> {
             Criterion::Follow { phase: name, .. }
                 if phase(name).is_some_and(|it| it.followers.is_empty()) =>
             {
-                Err(item
-                    .wrong(format!("nobody follows: write `followers: [fullnodes]` into the phase `{name}`")))
+                Err(item.wrong(format!(
+                    "no node follows: write `followers: [fullnodes]` into the phase `{name}`"
+                )))
             }
             Criterion::Throughput { phase: name, at_least } => match phase(name).and_then(fastest) {
                 Some(most) if *at_least > most => Err(at.then("at_least").wrong(format!(
-                    "the phase `{name}` offers {most:.1} per second, and no more than that is committed: \
-                     write less, or a higher `rate`"
+                    "the phase `{name}` offers {most:.1} per second, and no more than that can be committed: \
+                     write a lower limit, or a higher `rate`"
                 ))),
                 _ => Ok(()),
             },
@@ -73,7 +74,7 @@ impl Rules<'_> {
             Criterion::LiarsBanned { nodes, lie, .. } => self.lied_to(&at, nodes, *lie),
             Criterion::Epoch { at_least } => self.epoch(&at.then("at_least"), *at_least),
             Criterion::EqualRoots if self.names.len() < 2 => {
-                Err(item.wrong("there is one node, whose state equals itself: write a group"))
+                Err(item.wrong("there is only one node, so its state has nothing to equal: write a group"))
             }
             Criterion::LoadComplete if self.scenario.workload.is_empty() => {
                 Err(item.wrong("there is no load: write a phase into `workload`"))
@@ -122,7 +123,7 @@ fn limits(at: &At, criterion: &Criterion) -> Checked {
                 true => Ok(()),
                 false => Err(at
                     .then("percent")
-                    .wrong(format!("must be a share above 0 and at most 100, not {percent}"))),
+                    .wrong(format!("must be a percentage above 0 and at most 100, not {percent}"))),
             }
         }
         Criterion::Commit { at_most, .. }
@@ -140,7 +141,7 @@ fn limits(at: &At, criterion: &Criterion) -> Checked {
         }
         Criterion::History { from_at_most: Some(most), from_at_least: Some(least), .. } if least > most => {
             Err(at.then("from_at_least").wrong(format!(
-                "{least} is behind `from_at_most: {most}`, and no batch is both: swap the two"
+                "{least} is after `from_at_most: {most}`, so no batch fits both: swap the two"
             )))
         }
         _ => Ok(()),

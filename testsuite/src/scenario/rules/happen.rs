@@ -42,13 +42,13 @@ impl Rules<'_> {
             if fault.times > 1 && fault.between.is_none() {
                 return Err(at
                     .then("times")
-                    .wrong("needs `between: [FROM, TO]`, of which the seed draws the moments"));
+                    .wrong("needs `between: [FROM, TO]`, from which the seed draws the moments"));
             }
             if let Some(lasts) = fault.lasts {
                 at.then("for").span(lasts, LASTS_MS_MIN, duration)?;
                 if fault.what.is_done_at_once() {
                     return Err(at.then("for").wrong(format!(
-                        "`{}` is done at once, and nothing of it ends: leave `for` out",
+                        "`{}` is done at once, and has no end: leave `for` out",
                         fault.what.name()
                     )));
                 }
@@ -63,7 +63,7 @@ impl Rules<'_> {
             events += fault.times as usize * self.met(&fault.what).max(1);
             if events > EVENTS_MAX {
                 return Err(at.wrong(format!(
-                    "with it more than {EVENTS_MAX} things happen to nodes: a report cannot show them; take fewer nodes or `times`"
+                    "with it the nodes meet more than {EVENTS_MAX} events, too many for a report: use fewer nodes or `times`"
                 )));
             }
             if let What::LyingPeers { count, .. } = fault.what {
@@ -71,7 +71,7 @@ impl Rules<'_> {
                 liars += fault.times as usize * self.met(&fault.what).max(1) * count as usize;
                 if liars > LIARS_ALL_MAX {
                     return Err(at.wrong(format!(
-                        "with it more than {LIARS_ALL_MAX} peers lie: take fewer nodes, `times` or `count`"
+                        "with it more than {LIARS_ALL_MAX} peers lie: use fewer nodes, `times` or `count`"
                     )));
                 }
             }
@@ -80,7 +80,7 @@ impl Rules<'_> {
                 let turns = self.names.find_all(nodes).len().saturating_sub(1) as u64;
                 if begins.ms() + turns * every.ms() >= duration.ms() {
                     return Err(at.then("what").wrong(format!(
-                        "its last turn comes after the scenario, which lasts {duration}: take a shorter `every`"
+                        "its last turn comes after the scenario, which lasts {duration}: use a shorter `every`"
                     )));
                 }
             }
@@ -95,7 +95,7 @@ impl Rules<'_> {
         at.span(latest, 0, duration)?;
         if latest == duration {
             return Err(at.wrong(format!(
-                "comes when the scenario is over, which lasts {duration}: let it come earlier, or take a longer `duration`"
+                "comes when the scenario is over, which lasts {duration}: schedule it earlier, or use a longer `duration`"
             )));
         }
         Ok(())
@@ -129,7 +129,7 @@ impl Rules<'_> {
                 if one.iter().any(|place| other.contains(place)) {
                     return Err(at
                         .then("between")
-                        .wrong("has a node on both sides; name two sets that share none"));
+                        .wrong("has a node on both sides; name two sets without a common node"));
                 }
                 match what {
                     What::Link { shape: given, .. } => shape(&at.then("shape"), given),
@@ -148,9 +148,9 @@ impl Rules<'_> {
                 let may_validate = is_candidate(self.topology(), &self.names, place);
                 let validates = self.names.group(place).is_none();
                 match what {
-                    What::AddValidator(_) if !may_validate => Err(
-                        at.wrong(format!("`{name}` is no candidate: write `part: candidate` into its group"))
-                    ),
+                    What::AddValidator(_) if !may_validate => Err(at.wrong(format!(
+                        "`{name}` is not a candidate: write `part: candidate` into its group"
+                    ))),
                     What::RemoveValidator(_) if !may_validate && !validates => {
                         Err(at.wrong(format!("`{name}` never validates: name a validator or a candidate")))
                     }
@@ -195,7 +195,7 @@ impl Rules<'_> {
                 at.then("count").within((*count).into(), 1..=LIARS_MAX)?;
                 if self.names.len() < 2 {
                     return Err(
-                        at.wrong("there is one node: write a group, of which the liars take the truth")
+                        at.wrong("there is only one node: write a group, from which the liars get true data")
                     );
                 }
             }
@@ -215,7 +215,7 @@ impl Rules<'_> {
             };
             if is_primary || !self.names.find_all(target.names()).iter().all(has_disk) {
                 return Err(listed.wrong(
-                    "needs a disk of its own: write `disk_mib: 256` into `topology.settings` of these nodes",
+                    "needs a separate disk: write `disk_mib: 256` into `topology.settings` of these nodes",
                 ));
             }
         }
@@ -232,7 +232,7 @@ impl Rules<'_> {
             && let Some(change) = self.scenario.faults.iter().find(|fault| fault.what.changes_validators())
         {
             return Err(at.then("lie").wrong(format!(
-                "knows the validators of the first epoch alone: leave `{}` out, or take `twin` or `old_state`",
+                "knows only the validators of the first epoch: leave `{}` out, or use `twin` or `old_state`",
                 change.what.name()
             )));
         }
@@ -240,7 +240,7 @@ impl Rules<'_> {
         let heard = at.then("lie").then("twin").then("heard_by");
         self.known(&heard, heard_by)?;
         if self.names.find_all(heard_by).iter().any(|place| liars.contains(place)) {
-            return Err(heard.wrong("names the liar itself: name those that hear its second self"));
+            return Err(heard.wrong("names the liar itself: name the nodes that hear its twin"));
         }
         Ok(())
     }

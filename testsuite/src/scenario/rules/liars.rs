@@ -51,7 +51,7 @@ impl Rules<'_> {
                 let count: u32 = there.map(|other| other.count).sum();
                 if count > LIARS_AT_ONCE_MAX {
                     return Err(At::key("faults").item(last.fault).wrong(format!(
-                        "with it `{}` may have {count} liars at once, and a node takes {LIARS_AT_ONCE_MAX}: take a smaller `count`, or let others end {} before with `for`",
+                        "with it `{}` may have {count} liars at once, and a node takes at most {LIARS_AT_ONCE_MAX}: use a smaller `count`, or end others {} earlier with `for`",
                         self.names.name(place),
                         Span::from_ms(LATE_MS)
                     )));
@@ -79,7 +79,7 @@ impl Rules<'_> {
         if let Some(lie) = lie.filter(|lie| !lie.can_be_proven()) {
             let provable = PeerLie::ALL.iter().copied().filter(|lie| lie.can_be_proven()).map(PeerLie::name);
             return Err(at.then("lie").wrong(format!(
-                "no node has proof of `{}`: name one of {}",
+                "no node can prove `{}`: name one of {}",
                 lie.name(),
                 provable.collect::<Vec<_>>().join(", ")
             )));
@@ -116,7 +116,7 @@ impl Rules<'_> {
             let evidence: Vec<Statement> = lies.iter().flat_map(|lie| lie.evidence()).copied().collect();
             if evidence.is_empty() {
                 return Err(at.then("nodes").wrong(format!(
-                    "no lie of `{name}` leaves evidence, so that nobody can convict it: only {} do",
+                    "no lie of `{name}` leaves evidence, so no validator can convict it: only {} do",
                     Lie::CONVICTS
                 )));
             }
@@ -125,7 +125,7 @@ impl Rules<'_> {
                 names.sort_unstable();
                 names.dedup();
                 return Err(at.then("of").item(index).wrong(format!(
-                    "no lie of `{name}` leaves evidence of two {}, but of {}: ask for these",
+                    "no lie of `{name}` leaves evidence of two {}, only of {}: ask for these",
                     of[index].name(),
                     names.join(" and ")
                 )));

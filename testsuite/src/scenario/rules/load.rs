@@ -28,7 +28,7 @@ impl Rules<'_> {
             curves += self.curves(phase);
             if curves > CURVES_MAX {
                 return Err(at.then("followers").wrong(format!(
-                    "with them the load has more than {CURVES_MAX} curves: a report cannot show them; take fewer followers or phases"
+                    "with them the load has more than {CURVES_MAX} curves, too many for a report: use fewer followers or phases"
                 )));
             }
         }
@@ -49,7 +49,7 @@ impl Rules<'_> {
         }
         if count > TRANSACTIONS_MAX as f64 {
             return Err(at_rate.wrong(format!(
-                "is {count:.0} transactions, at most {TRANSACTIONS_MAX} are signed for a phase: take less, or several phases"
+                "makes {count:.0} transactions, and a phase has at most {TRANSACTIONS_MAX}: use a lower rate, or several phases"
             )));
         }
         match phase.rate {
@@ -57,14 +57,14 @@ impl Rules<'_> {
                 if peak_lasts >= period || peak_lasts.ms() == 0 || period.ms() < 100 =>
             {
                 return Err(at_rate.then("burst").then("peak_lasts").wrong(format!(
-                    "a peak of {peak_lasts} does not fit a period of {period}: a period has at least 100ms, a peak less than it"
+                    "a peak of {peak_lasts} does not fit a period of {period}: a period lasts at least 100ms, and a peak less than its period"
                 )));
             }
             PhaseRate::Burst { period, peak_lasts, .. }
                 if period.ms() - peak_lasts.ms() >= phase.lasts.ms() =>
             {
                 return Err(at_rate.then("burst").then("period").wrong(format!(
-                    "the peak is at the end of each {period}, and the phase is over by then: take a shorter period"
+                    "the peak is at the end of each {period}, and the phase is over by then: use a shorter period"
                 )));
             }
             PhaseRate::Saturation { step_seconds, .. } => {
@@ -72,7 +72,7 @@ impl Rules<'_> {
                 at_step.within(step_seconds, 2..=60)?;
                 if step_seconds * 1_000 >= phase.lasts.ms() {
                     return Err(at_step.wrong(format!(
-                        "no step of {step_seconds} s ends within the {} of the phase, which begins with its preparation: take a shorter step, or a longer `for`",
+                        "no step of {step_seconds} s ends within the {} of the phase, which begins with its preparation: use a shorter step, or a longer `for`",
                         phase.lasts
                     )));
                 }
@@ -83,7 +83,7 @@ impl Rules<'_> {
         self.mix(&at.then("mix"), phase)?;
         if phase.access_lists.is_some() && !phase.mix.contains_key(Workload::AccessLists.name()) {
             return Err(at.then("access_lists").wrong(
-                "is for the kind `access-lists` alone: write `mix: { access-lists: 1 }`, or leave it out",
+                "is for the kind `access-lists` only: write `mix: { access-lists: 1 }`, or leave it out",
             ));
         }
         self.known(&at.then("to"), &phase.to)?;
@@ -114,17 +114,17 @@ impl Rules<'_> {
             if !known.contains(&kind.as_str()) {
                 return Err(at
                     .then(kind)
-                    .wrong(format!("is no kind of load; there are {}", known.join(", "))));
+                    .wrong(format!("is not a kind of load; the kinds are {}", known.join(", "))));
             }
             at.then(kind).within((*weight).into(), 1..=1_000)?;
         }
         if phase.mix.is_empty() {
-            return Err(at.wrong(format!("is empty; there are {}", known.join(", "))));
+            return Err(at.wrong(format!("is empty; the kinds are {}", known.join(", "))));
         }
         let accounts_min = 2 * self.scenario.workload.len();
         if (self.topology().accounts as usize) < accounts_min {
             return Err(at.wrong(format!(
-                "each phase has accounts of its own: write `accounts: {accounts_min}` or more"
+                "each phase needs its own accounts: write `accounts: {accounts_min}` or more"
             )));
         }
         let lists = Workload::AccessLists.name();

@@ -23,18 +23,18 @@ impl Rules<'_> {
                 |place: Place, text: &str| Err(at.wrong(format!("`{}` {text}", self.names.name(place))));
             match event.action {
                 Action::AddValidator(place) if !validators.insert(place) => {
-                    return refused(place, "validates already when this comes: leave it out");
+                    return refused(place, "validates already at that time: leave it out");
                 }
                 Action::RemoveValidator(place) if !validators.remove(&place) => {
                     return refused(
                         place,
-                        "does not validate when this comes: write `add_validator` at an earlier time, or leave it out",
+                        "does not validate at that time: write `add_validator` at an earlier time, or leave it out",
                     );
                 }
                 Action::RemoveValidator(place) if validators.is_empty() => {
                     return refused(
                         place,
-                        "is the last validator when this comes, and a chain keeps one: write `add_validator` of a candidate at an earlier time",
+                        "is the last validator at that time, and a chain keeps one: write `add_validator` of a candidate at an earlier time",
                     );
                 }
                 _ => {}

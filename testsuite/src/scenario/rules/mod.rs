@@ -96,7 +96,7 @@ fn topology(topology: &Topology, duration: Span) -> Checked {
         if nodes > NODES_MAX {
             return Err(at
                 .then("count")
-                .wrong(format!("makes more than {NODES_MAX} nodes in all; take fewer")));
+                .wrong(format!("makes more than {NODES_MAX} nodes in all; use fewer")));
         }
     }
     at.then("accounts").within(topology.accounts.into(), 2..=10_000)?;
@@ -112,7 +112,7 @@ fn topology(topology: &Topology, duration: Span) -> Checked {
         if topology.links[..index].iter().any(|other| other.is_beside(link)) {
             let [one, other] = &link.between;
             return Err(at.then("between").wrong(format!(
-                "there are links between `{one}` and `{other}` already: write all of it into one entry"
+                "there are links between `{one}` and `{other}` already: merge both into one entry"
             )));
         }
         for region in &link.between {
@@ -177,7 +177,7 @@ impl Rules<'_> {
     fn known(&self, at: &At, list: &[String]) -> Checked {
         at.list(list.len())?;
         if list.is_empty() {
-            return Err(at.wrong(format!("names nobody; there are {}", self.names.offered())));
+            return Err(at.wrong(format!("names no node; there are {}", self.names.offered())));
         }
         for (index, name) in list.iter().enumerate() {
             self.one_known(&at.item(index), name)?;
@@ -188,7 +188,7 @@ impl Rules<'_> {
     fn one_known(&self, at: &At, name: &str) -> Checked {
         if name == PRIMARY {
             return Err(at.wrong(
-                "`primary` stands alone, in the `nodes` of a fault: give the other nodes a fault of their own",
+                "`primary` must stand alone in the `nodes` of a fault: give the other nodes their own fault",
             ));
         }
         match self.names.find(name)[..] {
@@ -201,7 +201,7 @@ impl Rules<'_> {
     fn nobody(&self, at: &At, name: &str, offered: &str) -> Problem {
         if name == FULLNODES {
             return at.wrong(format!(
-                "every node is a validator, and `{FULLNODES}` stands for nobody: write a group into `topology.groups`, or name some of {offered}"
+                "every node is a validator, so `{FULLNODES}` names no node: write a group into `topology.groups`, or name some of {offered}"
             ));
         }
         let name: String = name.chars().take(NAME_BYTES_MAX).collect();
@@ -211,7 +211,7 @@ impl Rules<'_> {
     fn single(&self, at: &At, name: &str) -> Checked {
         if name == PRIMARY {
             return Err(at.wrong(format!(
-                "`primary` may be any validator, and one node is asked for: name one of {}",
+                "`primary` may be any validator, but one fixed node is needed: name one of {}",
                 self.names.offered_nodes()
             )));
         }
@@ -265,12 +265,12 @@ impl Rules<'_> {
             if *part == Part::Candidate && *mode != SyncMode::Auto {
                 return Err(at
                     .then("mode")
-                    .wrong("is of fullnodes: a candidate catches up as `auto` does; leave it out"));
+                    .wrong("is for fullnodes: a candidate catches up as `auto` does; leave it out"));
             }
             if *part == Part::Candidate && *waypoint {
                 return Err(at
                     .then("waypoint")
-                    .wrong("is of fullnodes: a candidate begins at the genesis; leave it out"));
+                    .wrong("is for fullnodes: a candidate begins at the genesis; leave it out"));
             }
             if (among.is_some() || *waypoint) && joins.is_none() {
                 return Err(

@@ -27,7 +27,7 @@ impl Rules<'_> {
                     }
                 }
                 return Err(At::key("topology").then("settings").item(index).then("region").wrong(format!(
-                    "nobody knows how far `{region}` is from others: take one of {}, or write what is `between: [{region}, …]` into `topology.links`",
+                    "the distance of `{region}` from other regions is unknown: use one of {}, or write links with `between: [{region}, …]` into `topology.links`",
                     known.join(", ")
                 )));
             }
@@ -53,7 +53,7 @@ fn keeps_to_links(at: &At, config: &Config) -> Checked {
     for (key, value) in config {
         if setup::given(key, value, setup::OUTBOUND).is_some_and(|number| *number != 0) {
             return Err(at.then(key).wrong(format!(
-                "{} is 0 where regions, `link`, `partition` or `twin` need relays between nodes, which more peers would lead around: leave it out",
+                "{} is 0 where regions, `link`, `partition` or `twin` need relays between nodes, because chosen peers would bypass the relays: leave it out",
                 setup::OUTBOUND
             )));
         }

@@ -8,13 +8,13 @@ pub(super) fn attack(at: &At, name: &str, victim: &str) -> Checked {
     at.name(name)?;
     attacks::known(name).map_err(|nearest| {
         at.wrong(format!(
-            "there is no attack `{name}`; the nearest is `{nearest}`, and `slipnet campaign siege --list` tells all"
+            "there is no attack `{name}`; the nearest is `{nearest}`, and `slipnet campaign siege --list` lists all"
         ))
     })?;
     match PeerLie::of_attack(name) {
         None => Ok(()),
         Some(lie) => Err(at.wrong(format!(
-            "`{name}` are servers, of which an `attack` tells nobody: write `lying_peers: {{ who: {{ nodes: [{victim}] }}, lie: {} }}` in its place",
+            "`{name}` are servers, which an `attack` announces to no node: write `lying_peers: {{ who: {{ nodes: [{victim}] }}, lie: {} }}` instead",
             lie.name()
         ))),
     }
@@ -30,11 +30,11 @@ pub(super) fn among(at: &At, name: &str) -> Checked {
     let all = servers.join(", ");
     Err(at.wrong(match attacks::known(name) {
         Ok(()) => format!(
-            "`{name}` has no servers that could stand among peers: write it into `faults` as `attack`, or take one of {all}"
+            "`{name}` has no servers that could be among peers: write it into `faults` as `attack`, or use one of {all}"
         ),
         Err(_) => {
             let nearest = attacks::nearest(name, servers.into_iter());
-            format!("there is no attack `{name}`; the nearest is `{nearest}`, and there are {all}")
+            format!("there is no attack `{name}`; the nearest is `{nearest}`; the servers are {all}")
         }
     }))
 }

@@ -38,7 +38,7 @@ async fn a_fault_that_fails_ends_no_clock() {
     let report = run_here(&scenario).await;
     assert_eq!(failed(&report), ["nothing_ended"], "{:#?}", report.criteria);
     let ended = &report.criteria.last().unwrap().measured;
-    assert_eq!(ended, "kill the primary: no validator runs that could be primary");
-    let slow = "slow disk, 5 ms a flush";
+    assert_eq!(ended, "kill the primary: no validator that could be primary is running");
+    let slow = "slow disk, 5 ms per flush";
     assert_eq!(marks(&report), ["join", slow, "join", "bit flip", "kill", "kill", "restart"]);
 }

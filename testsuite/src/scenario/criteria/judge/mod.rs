@@ -92,7 +92,7 @@ fn one(
         Criterion::Epoch { at_least } => epoch(scenario, names, findings, *at_least),
         Criterion::EqualRoots => equal_roots(findings),
         Criterion::NobodyHonestBlamed => {
-            none_of(&findings.blamed, &findings.unseen, "nobody honest is blamed")
+            none_of(&findings.blamed, &findings.unseen, "no honest node is blamed")
         }
         Criterion::NoAlarm => none_of(&findings.alarms, &findings.unseen, "no alarm"),
         Criterion::Convicted { nodes, of } => convicted(&members(nodes), names, findings, of),
@@ -123,7 +123,7 @@ fn latency(quantiles: Option<Quantiles>, missing_share: f64, percentile: Percent
     let value = quantiles.map(|quantiles| quantiles.of(percentile));
     let (mut passed, mut measured, wanted) = at_most_of(value, ms_max as f64, "ms");
     if missing_share > 0.0 {
-        measured += &format!("; {:.2} % never came", missing_share * 100.0);
+        measured += &format!("; {:.2} % never arrived", missing_share * 100.0);
     }
     passed &= missing_share <= 1.0 - percentile.share();
     (passed, measured, wanted)
@@ -133,7 +133,7 @@ fn load_complete(scenario: &Scenario, findings: &Findings) -> Verdict {
     let mut wrong: Vec<String> = findings.phases.iter().filter_map(incomplete).collect();
     // The outcome of such a load is unknown.
     let unknown = scenario.workload.iter().filter(|phase| phase_of(findings, &phase.name).is_none());
-    wrong.extend(unknown.map(|phase| format!("{}: it brought no figures; see nothing_ended", phase.name)));
+    wrong.extend(unknown.map(|phase| format!("{}: it reported no figures; see nothing_ended", phase.name)));
     let committed: u64 = findings.phases.iter().map(|phase| phase.committed).sum();
     let of = |count: fn(&PhaseTotals) -> u64| findings.phases.iter().map(count).sum::<u64>();
     let (receipts, balances) = (of(|phase| phase.audit.receipts), of(|phase| phase.audit.balances));
@@ -146,7 +146,7 @@ fn load_complete(scenario: &Scenario, findings: &Findings) -> Verdict {
         }
         (false, _) => told(&wrong),
     };
-    let wanted = "everything that was taken is committed, and all receipts and balances are right";
+    let wanted = "every accepted transaction is committed, and all receipts and balances are right";
     (wrong.is_empty() && committed > 0, measured, wanted.to_owned())
 }
 
@@ -197,7 +197,7 @@ fn catch_up(members: &[String], drawn: &[String], report: &RunReport, seconds_ma
         }
     }
     if measured == 0 {
-        return (false, "none of them joined or came back".to_owned(), wanted);
+        return (false, "no listed node joined or came back".to_owned(), wanted);
     }
     (slowest <= seconds_max, format!("{slowest:.1} s, the slowest of {measured}"), wanted)
 }
@@ -245,7 +245,7 @@ fn history(members: &[String], findings: &Findings, most: Option<u64>, least: Op
     let wrong: Vec<String> = members
         .iter()
         .filter_map(|name| match findings.history.get(name) {
-            None => Some(format!("{name} did not tell")),
+            None => Some(format!("{name} did not answer")),
             Some(from)
                 if most.is_some_and(|most| *from > most) || least.is_some_and(|least| *from < least) =>
             {
@@ -255,7 +255,7 @@ fn history(members: &[String], findings: &Findings, most: Option<u64>, least: Op
         })
         .collect();
     let passed = wrong.is_empty() && !members.is_empty();
-    (passed, if passed { format!("all {} do", members.len()) } else { told(&wrong) }, wanted)
+    (passed, if passed { format!("all {} nodes do", members.len()) } else { told(&wrong) }, wanted)
 }
 
 /// Judges the nodes' epoch. A validator that is down has failed to reach the epoch in which it must vote; other nodes
@@ -279,13 +279,13 @@ fn epoch(scenario: &Scenario, names: &Names, findings: &Findings, least: u64) ->
         .filter(|(_, epoch)| *epoch != first)
         .map(|(name, epoch)| match epoch {
             Some(epoch) => format!("{name} is in {epoch}"),
-            None => format!("{name} did not tell"),
+            None => format!("{name} did not answer"),
         })
         .collect();
     let first = first.map_or_else(|| "unknown".to_owned(), |epoch| epoch.to_string());
     let rest = match (told.is_empty(), found.len() == names.len()) {
         (true, true) => "all nodes".to_owned(),
-        (true, false) => format!("{} of {} nodes, and the others are down", found.len(), names.len()),
+        (true, false) => format!("{} of {} nodes; the others are down", found.len(), names.len()),
         (false, _) => self::told(&told),
     };
     (passed, format!("{first}, {rest}"), wanted)
@@ -295,7 +295,7 @@ fn equal_roots(findings: &Findings) -> Verdict {
     let wanted = "one state root".to_owned();
     match findings.compared_at {
         _ if !findings.apart.is_empty() => (false, told(&findings.apart), wanted),
-        Some(_) if findings.compared < 2 => (false, "there was one node to compare".to_owned(), wanted),
+        Some(_) if findings.compared < 2 => (false, "only one node could be compared".to_owned(), wanted),
         Some(batch) => (true, format!("equal at {} nodes after batch {batch}", findings.compared), wanted),
         None => (false, "the states were not compared".to_owned(), wanted),
     }
@@ -317,14 +317,14 @@ fn convicted(liars: &[String], names: &Names, findings: &Findings, of: &[Stateme
                 None => missing.push(format!("{other} has no proof that {liar} lied")),
                 Some(found) => {
                     missing.extend(kinds.iter().filter(|kind| !found.contains(**kind)).map(|kind| {
-                        format!("{other} has no proof that {liar} said {kind} twice, but {found:?}")
+                        format!("{other} has no proof that {liar} signed two {kind}, only of {found:?}")
                     }))
                 }
             }
         }
     }
     let passed = missing.is_empty() && !liars.is_empty() && !others.is_empty();
-    (passed, if passed { format!("all {} have it", others.len()) } else { told(&missing) }, wanted)
+    (passed, if passed { format!("all {} validators have it", others.len()) } else { told(&missing) }, wanted)
 }
 
 /// Judges an accusation list that must be empty. A node that never answered may have accused anyone.

@@ -255,7 +255,7 @@ fn the_audit_must_be_clean_and_whole() {
     let changes: [(Change, &str); 9] = [
         (|phase| phase.audit.receipts_failed = 1, "1 failed"),
         (|phase| phase.audit.receipts_wrong = 1, "1 with wrong receipts"),
-        (|phase| phase.audit.duplicates = 1, "1 twice"),
+        (|phase| phase.audit.duplicates = 1, "1 committed twice"),
         (|phase| phase.audit.lost = 1, "1 lost"),
         (|phase| phase.audit.foreign = 1, "1 foreign"),
         (|phase| phase.audit.balances_wrong = 1, "1 wrong balances"),
@@ -277,7 +277,7 @@ fn a_load_without_figures_is_not_complete() {
     let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
     let mut findings = findings();
     let failed = judge(&scenario, &report(), &findings).remove(0);
-    assert!(!failed.passed && failed.measured.starts_with("late: it brought no figures"), "{failed:?}");
+    assert!(!failed.passed && failed.measured.starts_with("late: it reported no figures"), "{failed:?}");
     findings.phases.push(PhaseTotals { name: "late".to_owned(), ..findings.phases[0].clone() });
     let passed = judge(&scenario, &report(), &findings).remove(0);
     assert!(passed.passed, "{passed:?}");
@@ -301,11 +301,11 @@ fn who_left_the_validators_may_be_off() {
     assert_eq!(verdict("", &[]), (true, "2, all nodes".to_owned()));
     assert_eq!(
         verdict("validator-0", &["validator-0"]),
-        (true, "2, 2 of 3 nodes, and the others are down".to_owned())
+        (true, "2, 2 of 3 nodes; the others are down".to_owned())
     );
     assert!(!verdict("validator-0", &[]).0, "nothing holds it");
     let (passed, measured) = verdict("next", &["next"]);
-    assert!(!passed && measured.contains("next did not tell"), "it is to vote: {measured}");
+    assert!(!passed && measured.contains("next did not answer"), "it is to vote: {measured}");
     assert!(!verdict("validator-1", &["validator-1"]).0);
 }
 
@@ -367,14 +367,14 @@ fn what_was_found_is_told() {
         ("{ epoch: { at_least: 1 } }", "late is in 3"),
         (
             "{ convicted: { nodes: [validator-1], of: [commits] } }",
-            "validator-0 has no proof that validator-1 said commits twice",
+            "validator-0 has no proof that validator-1 signed two commits",
         ),
         ("{ catch_up: { nodes: [late], at_most: 1h } }", "late did not reach the head"),
         (
             "{ liars_banned: { at_most: 1h, lie: corrupt_answers } }",
             "late did not ban 0a1b2c3d4e (corrupt_answers)",
         ),
-        ("{ liars_banned: { at_most: 1h } }", "no liar came to late"),
+        ("{ liars_banned: { at_most: 1h } }", "late met no liar"),
     ] {
         let result = &judge(&scenario(criterion), &report, &findings)[0];
         assert!(!result.passed && result.measured.contains(said), "{result:?}");

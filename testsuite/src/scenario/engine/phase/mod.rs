@@ -77,12 +77,12 @@ impl Stage<'_> {
         let named: Vec<String> = phase.read_from.iter().chain(&phase.to).cloned().collect();
         let (mut submit, mut taking) = (Vec::<Rpc>::new(), BTreeMap::new());
         for place in self.names.find_all(&named) {
-            let node = self.node(place).context("a load goes to nodes that are there from the start")?;
+            let node = self.node(place).context("a load needs nodes that run from the start")?;
             taking.insert(node.rpc().url().to_owned(), self.names.name(place).to_owned());
             submit.push(node.rpc().clone());
         }
         let followers = self.names.find_all(&phase.followers).into_iter().map(|place| {
-            let node = self.node(place).context("followers are there from the start")?;
+            let node = self.node(place).context("a load's followers must run from the start")?;
             Ok((self.names.name(place).to_owned(), node.rpc().clone()))
         });
         let mix = phase.mix.iter().map(|(kind, weight)| format!("{kind}={weight}"));

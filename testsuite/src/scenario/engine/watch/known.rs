@@ -21,7 +21,7 @@ const BLAMED_MAX: usize = 1_000;
 /// The most judged proofs that are remembered: the validators' own lists are far shorter.
 const JUDGED_MAX: usize = 10_000;
 /// The reason of a ban for which the node gives none.
-const KEPT_OUT: &str = "it keeps it out";
+const KEPT_OUT: &str = "the node gives no reason";
 
 /// The facts about the honest nodes.
 #[derive(Default)]
@@ -134,7 +134,7 @@ impl Known {
             let key = peers.find(|peer| peer["index"] == *author).and_then(|peer| peer["key"].as_str());
             let other = key.and_then(|key| self.names.get(key));
             let other = if consensus["index"] == *author { Some(name) } else { other.map(String::as_str) };
-            let other = other.unwrap_or("somebody unknown").to_owned();
+            let other = other.unwrap_or("an unknown validator").to_owned();
             let kind = text(&proof["kind"]);
             let identity = format!("{other} said {kind} twice, {} {}", proof["number"], proof["view"]);
             if self.is_new(&identity) && !self.is_excused(look, &other, Charge::Wrong) {
@@ -244,7 +244,7 @@ mod tests {
         let bans = json!({ "bans": [{ "id": "aa", "by": "node", "reason": "a flood" }, { "id": "aa", "by": "operator", "reason": "x" }] });
         two.0.look("two", &bans, 901_500, 901_500);
         let blamed: Vec<&str> = two.0.blamed.iter().map(String::as_str).collect();
-        assert_eq!(blamed, ["two banned one: a flood", "two banned one: it keeps it out"]);
+        assert_eq!(blamed, ["two banned one: a flood", "two banned one: the node gives no reason"]);
     }
 
     /// Goal: an excused ban does not excuse the next one with the same words.

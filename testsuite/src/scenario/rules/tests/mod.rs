@@ -110,7 +110,10 @@ fn a_node_takes_so_many_liars() {
     };
     for at in [10, 14] {
         let error = refused(&after(at));
-        assert!(error.contains("`validator-1` may have 65") && error.contains("end 5s before"), "{error}");
+        assert!(
+            error.contains("`validator-1` may have 65") && error.contains("end others 5s earlier"),
+            "{error}"
+        );
     }
     taken(&after(15));
     let one_after_another: String = (1..9).map(|at| fault(at * 2, "for: 2s, ", "all", 16)).collect();
@@ -124,7 +127,7 @@ fn names_are_checked() {
         ("faults: [{ at: 1s, what: { kill: { nodes: [validator-7] } } }]\n", "validators, validator-0"),
         (
             "faults: [{ at: 1s, what: { kill: { nodes: [fullnodes] } } }]\n",
-            "every node is a validator, and `fullnodes` stands for nobody: write a group",
+            "every node is a validator, so `fullnodes` names no node: write a group",
         ),
         (
             "faults: [{ at: 1s, what: { export_snapshot: nobody } }]\n",
@@ -133,10 +136,10 @@ fn names_are_checked() {
         ("faults: [{ at: 1s, what: { export_snapshot: validators } }]\n", "such as `validator-0`"),
         (
             "faults: [{ at: 1s, what: { attack: { name: junk-transactions, victim: primary } } }]\n",
-            "one node is asked for",
+            "one fixed node is needed",
         ),
-        ("faults: [{ at: 1s, what: { kill: { nodes: [] } } }]\n", "names nobody"),
-        ("faults: [{ at: 1s, what: { kill: { one_of: [primary] } } }]\n", "`primary` stands alone"),
+        ("faults: [{ at: 1s, what: { kill: { nodes: [] } } }]\n", "names no node"),
+        ("faults: [{ at: 1s, what: { kill: { one_of: [primary] } } }]\n", "`primary` must stand alone"),
         (
             "faults: [{ at: 1s, what: { remove_validator: f } }]\ntopology: { groups: [{ name: f }] }\n",
             "never validates",
@@ -159,7 +162,7 @@ fn names_are_checked() {
         ),
         (
             "faults: [{ at: 1s, what: { lying_validator: { who: { nodes: [validator-1] }, lie: { twin: { heard_by: [] } } } } }]\n",
-            "names nobody",
+            "names no node",
         ),
         (
             "faults: [{ at: 1s, what: { lying_validator: { who: { nodes: [validator-1] }, lie: old_state } } }]\n",
@@ -191,12 +194,12 @@ fn names_are_checked() {
         ("topology: { groups: [{ name: ../a }] }\n", "lower-case"),
         ("topology: { groups: [{ name: a, behind: [b] }, { name: b }] }\n", "start later"),
         ("topology: { groups: [{ name: a, waypoint: true }] }\n", "joins: 20s"),
-        ("topology: { config: { role: fullnode } }\n", "the harness' own"),
-        ("topology: { config: { 'a b': 1 } }\n", "no key of node.yaml"),
+        ("topology: { config: { role: fullnode } }\n", "belongs to the harness"),
+        ("topology: { config: { 'a b': 1 } }\n", "not a key of node.yaml"),
         ("topology: { links: [{ between: [here, there] }] }\n", "region: here"),
         ("workload: [{ name: x, for: 9s, rate: { constant: 1 }, mix: { gold: 1 } }]\n", "transfers"),
         ("criteria: [{ throughput: { phase: x, at_least: 1 } }]\n", "no phase `x`"),
-        ("topology: { config: { network.peers: [] } }\n", "the harness' own"),
+        ("topology: { config: { network.peers: [] } }\n", "belongs to the harness"),
         ("criteria: [load_complete]\n", "there is no load"),
         ("topology: { validators: 1 }\ncriteria: [equal_roots]\n", "one node"),
         ("criteria: [{ catch_up: { nodes: [validators], at_most: 1s } }]\n", "`validator-0` neither joins"),
@@ -253,7 +256,7 @@ fn keys_and_values_are_those_of_nodes() {
         ),
         (
             "topology: { config: { network: { listen: 127.0.0.1:1 } } }\n",
-            "network.listen is the harness' own",
+            "network.listen belongs to the harness",
         ),
         (
             "topology: { settings: [{ nodes: [all], disk_mib: 128 }, { nodes: [validator-1], config: { storage.disk_free_min_mib: 512 } }] }\n",
@@ -343,5 +346,5 @@ fn curves_are_bounded() {
 #[test]
 fn what_happens_is_bounded() {
     let fault = "faults: [{ between: [1s, 9s], times: 100, what: { restart: { nodes: [all] } } }]\n";
-    assert!(refused(&format!("topology: {{ validators: 6 }}\n{fault}")).contains("500 things"));
+    assert!(refused(&format!("topology: {{ validators: 6 }}\n{fault}")).contains("500 events"));
 }

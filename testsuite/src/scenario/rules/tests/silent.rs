@@ -71,7 +71,7 @@ fn nobody_is_convicted_without_evidence() {
     }
     for (lie, of) in [("double_vote", "orders"), ("anything", "prepares, commits")] {
         let error = refused(&convicted(lie, &format!(", of: [{of}]")));
-        assert!(error.contains("of two ") && error.contains("but of prepares"), "{error}");
+        assert!(error.contains("of two ") && error.contains("only of prepares"), "{error}");
     }
     for (lie, of) in [
         ("double_vote", ", of: [prepares]"),
@@ -105,8 +105,8 @@ fn validators_change_as_they_can() {
             changes(2, &[second, first], ""),
             "faults.0.what.remove_validator: `validator-1` is the last validator",
         ),
-        (changes(2, &[first, (7, "remove", "validator-0")], ""), "`validator-0` does not validate when"),
-        (changes(2, &[(5, "remove", "c"), (9, "add", "c")], ""), "`c` does not validate when this comes"),
+        (changes(2, &[first, (7, "remove", "validator-0")], ""), "`validator-0` does not validate at that"),
+        (changes(2, &[(5, "remove", "c"), (9, "add", "c")], ""), "`c` does not validate at that time"),
         (
             changes(2, &[(5, "add", "c"), (9, "add", "c")], ""),
             "faults.1.what.add_validator: `c` validates already",
@@ -136,7 +136,7 @@ fn nothing_is_left_out_in_silence() {
     all_refused(&[
         (
             "topology: { settings: [{ nodes: [all], region: frankfurt }] }\n",
-            "topology.settings.0.region: nobody knows how far `frankfurt` is from others: take one of eu, us, usw, ap, jp, au, sa, or",
+            "topology.settings.0.region: the distance of `frankfurt` from other regions is unknown: use one of eu, us, usw, ap, jp, au, sa, or",
         ),
         (
             "topology: { settings: [{ nodes: [all], region: moon }, { nodes: [validator-0], region: mars }], links: [{ between: [moon, moon] }] }\n",
@@ -243,7 +243,10 @@ fn limits_can_be_kept() {
             "criteria.0.throughput.at_least: must be a number above 0, not -1",
         ),
         ("memory: { mib_max: 0 }", "criteria.0.memory.mib_max: must be a number above 0, not 0"),
-        ("head_age: { at_most: 1s, percent: 0 }", "criteria.0.head_age.percent: must be a share above 0"),
+        (
+            "head_age: { at_most: 1s, percent: 0 }",
+            "criteria.0.head_age.percent: must be a percentage above 0",
+        ),
         (
             "history: { nodes: [all], from_at_most: 3, from_at_least: 4 }",
             "criteria.0.history.from_at_least: 4 is",
@@ -271,11 +274,11 @@ fn limits_can_be_kept() {
             "history: { nodes: [all], from_at_most: 0 }",
             "criteria.0.history.from_at_most: batch 1 is the first",
         ),
-        ("history: { nodes: [], from_at_most: 1 }", "criteria.0.history.nodes: names nobody; there are all"),
-        ("head_age: { nodes: [], at_most: 1s }", "criteria.0.head_age.nodes: names nobody"),
-        ("memory: { nodes: [], mib_max: 9 }", "criteria.0.memory.nodes: names nobody"),
-        ("catch_up: { nodes: [], at_most: 1s }", "criteria.0.catch_up.nodes: names nobody"),
-        ("convicted: { nodes: [] }", "criteria.0.convicted.nodes: names nobody"),
+        ("history: { nodes: [], from_at_most: 1 }", "criteria.0.history.nodes: names no node; there are all"),
+        ("head_age: { nodes: [], at_most: 1s }", "criteria.0.head_age.nodes: names no node"),
+        ("memory: { nodes: [], mib_max: 9 }", "criteria.0.memory.nodes: names no node"),
+        ("catch_up: { nodes: [], at_most: 1s }", "criteria.0.catch_up.nodes: names no node"),
+        ("convicted: { nodes: [] }", "criteria.0.convicted.nodes: names no node"),
     ] {
         let error = refused(&criterion(text));
         assert!(error.contains(said), "{text}\n{error}");
