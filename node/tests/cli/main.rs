@@ -279,7 +279,7 @@ fn a_fullnode_starts_from_a_waypoint_alone() {
 fn status_of_nobody_says_what_to_check() {
     let (_held, closed) = closed_port();
     let text = printed(&["status", "--api", &format!("http://{closed}")], false);
-    assert!(text.contains("the node does not run, or its api.listen is another address"), "{text}");
+    assert!(text.contains("the node is not running, or its api.listen is another address"), "{text}");
 }
 
 /// Goal: a waypoint or a genesis that does not match the peers' ledger is refused by name before anything is written.

@@ -156,7 +156,7 @@ fn only_who_has_the_token_is_obeyed() {
     assert!(code == 2 && text.contains("--token-file"), "{code}: {text}");
 
     let log = || fs::read_to_string(chain.path("log")).unwrap();
-    let tried = "somebody without the operator token tried to operate this node";
+    let tried = "a caller without the operator token tried to operate this node";
     // The log is written in the background.
     until("the log tells of strangers", || log().contains(tried).then_some(()));
     let everything = [node.http("GET /v1/status", ""), log()].concat();
@@ -177,7 +177,7 @@ fn the_token_goes_to_the_nodes_own_process_alone() {
     let listen = format!("api: {{ listen: \"{}\" }}\n", thief.local_addr().unwrap());
     chain.configure(&listen);
     let (code, text) = ended(&["log", "filter", "--config", &chain.config()]);
-    assert!(code == 78 && text.contains("start it again with this configuration"), "{code}: {text}");
+    assert!(code == 78 && text.contains("restart it with this configuration"), "{code}: {text}");
     node.stop();
     let (code, text) = ended(&["log", "filter", "--config", &chain.config()]);
     assert!(code == 75 && text.contains("no node runs on the data directory"), "{code}: {text}");
@@ -211,17 +211,17 @@ fn peers_are_listed_added_banned_and_asked() {
     let json: Value = serde_json::from_str(&peers(&["list", "--json"], true)).unwrap();
     assert_eq!((&json["bans"][0]["by"], &json["bans_count"]), (&"operator".into(), &1.into()), "{json}");
     assert!(peers(&["ping", key], false).contains("is banned by this node"));
-    assert!(peers(&["unban", key], true).contains("is let in again"));
+    assert!(peers(&["unban", key], true).contains("may connect again"));
     assert!(peers(&["unban", key], false).contains("is not banned"));
     until("it comes back", || has_peer(&validator, key).then_some(()));
 
-    assert!(peers(&["add", &address], true).contains("also after a restart"));
+    assert!(peers(&["add", &address], true).contains("even after a restart"));
     assert!(
         peers(&["list"], true).contains(&format!("{address} connected (added)")),
         "{}",
         peers(&["list"], true)
     );
-    assert!(peers(&["remove", key], true).contains("neither dialled nor kept"));
+    assert!(peers(&["remove", key], true).contains("no longer dialled and kept"));
     assert!(peers(&["remove", key], false).contains("was not added"));
     let nobody = format!("{key}@0.0.0.0:7400");
     assert!(peers(&["add", &nobody], false).contains("nobody can be dialled at"));
@@ -293,7 +293,7 @@ fn orders_on_peers_hold_over_a_restart() {
     assert!(text.contains(&format!("{added} ")) && text.contains("(added)"), "{text}");
     peers(&["unban", own], true);
     until("it comes back", || has_peer(&node, own).then_some(()));
-    assert!(peers(&["remove", own], true).contains("neither dialled nor kept"));
+    assert!(peers(&["remove", own], true).contains("no longer dialled and kept"));
     node.stop();
 
     let node = Running::start(&other);

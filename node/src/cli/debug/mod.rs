@@ -47,7 +47,7 @@ pub(super) fn debug(command: &DebugCommand) -> Result<()> {
     let missing = bundle.missing().to_vec();
     let bytes = bundle.write(&out).or_fail()?;
     print(&format!(
-        "wrote {} ({} KiB): look through it before you give it to anybody",
+        "wrote {} ({} KiB): review it before you share it",
         out.display(),
         bytes.div_ceil(1024)
     ))?;

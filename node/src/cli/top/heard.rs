@@ -215,6 +215,6 @@ mod tests {
         let held = tokio::net::TcpSocket::new_v4().unwrap();
         held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let closed = NodeUrl::of(held.local_addr().unwrap());
-        assert!(hear(&closed, &mut last, &sender).unwrap().contains("nobody listens"));
+        assert!(hear(&closed, &mut last, &sender).unwrap().contains("nothing listens"));
     }
 }
