@@ -70,7 +70,7 @@ fn the_log_of_a_running_node_is_changed_and_kept() {
     fs::rename(chain.path("node.log"), chain.path("moved.log")).unwrap();
     node.signal(Signal::HUP);
     until("the file is there again", || {
-        lines("node.log").contains("the log file is opened anew").then_some(())
+        lines("node.log").contains("reopened the log file").then_some(())
     });
     until("the files have what standard error has", || {
         let told = lines("log");
@@ -103,7 +103,7 @@ fn a_reload_ends_no_service() {
     let node = Running::of(child, &chain.path("log"));
     node.signal(Signal::HUP);
     let lines = || fs::read_to_string(chain.path("log")).unwrap();
-    until("the node says so", || lines().contains("there is no log file to open anew").then_some(()));
+    until("the node says so", || lines().contains("there is no log file to reopen").then_some(()));
     node.stop();
 }
 
@@ -268,7 +268,7 @@ fn orders_on_peers_hold_over_a_restart() {
     // The log is written in the background.
     let logged =
         |node: &Running, words: &str| fs::read_to_string(&node.log).unwrap().contains(words).then_some(());
-    until("the log tells of the orders", || logged(&node, "orders on peers of before this start hold"));
+    until("the log tells of the orders", || logged(&node, "orders about peers from before this start are still in force"));
     let after = list();
     for (at, value) in [
         ("/bans/0/id", own.into()),
@@ -311,7 +311,7 @@ fn orders_on_peers_hold_over_a_restart() {
     until("it follows again", || has_peer(&node, own).then_some(()));
     assert_eq!(list()["bans_count"], 0);
     assert_eq!(fs::read_to_string(data.join("operator.peers.damaged")).unwrap(), "{");
-    for words in ["operator.peers.damaged", "order anew"] {
+    for words in ["operator.peers.damaged", "and repeat them"] {
         until("the log tells of the damage", || logged(&node, words));
     }
     node.stop();
