@@ -283,7 +283,7 @@ async fn endless_calls_on_probation_are_refused_or_have_their_time() {
     assert!(taken.grow_to(1));
     let answer = on_probation(&server, host(3), &endless(), &long).await;
     assert_eq!(answer["error"]["code"], LIMIT_EXCEEDED_CODE, "{answer}");
-    assert!(answer["error"]["message"].as_str().unwrap().contains("too many such calls"), "{answer}");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("already answering too many long calls"), "{answer}");
     assert_eq!(server.metrics.api_refused.with_label_values(&["call"]).get(), 1);
     for (number, expected) in [(1, Weight::Long), (3, Weight::Long), (4, Weight::Probation)] {
         let mut weight = None;
