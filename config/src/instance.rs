@@ -16,7 +16,8 @@ pub(crate) fn shift(config: &mut NodeConfig, number: NonZeroU8) -> Result<Vec<&'
     for (key, path) in own.into_iter().chain(log) {
         changed.push(key);
         *path = numbered(path, number).ok_or_else(|| {
-            let text = format!("{} has no file name to which an instance could add its number", path.display());
+            let text =
+                format!("{} has no file name to which an instance could add its number", path.display());
             Problem::new(key, text)
         })?;
     }

@@ -76,7 +76,8 @@ fn check_peers(config: &NodeConfig) -> Result<(), Problem> {
     };
     if let Some(peer) = config.network.peers.iter().find(unreachable) {
         let problem = format!(
-            "cannot dial {peer}: a peer can listen on this address, but others cannot reach it there; write the IP or the DNS name of the peer's machine, and the peer's UDP port, as `ID@HOST:PORT`"
+            "cannot dial {peer}: a peer can listen on this address, but others cannot reach it there; write the IP or the DNS \
+             name of the peer's machine, and the peer's UDP port, as `ID@HOST:PORT`"
         );
         return Err(Problem::new("network.peers", problem));
     }

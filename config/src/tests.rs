@@ -299,9 +299,7 @@ fn peers_without_an_address_are_refused() {
     for address in ["0.0.0.0:7400", "[::]:7400", "192.0.2.7:0"] {
         let text = refused(&fullnode("").replace(PEER, &format!("\"{id}@{address}\"")));
         assert!(
-            text.starts_with(&format!(
-                "conf/node.yaml:6:5: network.peers: cannot dial {id}@{address}: "
-            )),
+            text.starts_with(&format!("conf/node.yaml:6:5: network.peers: cannot dial {id}@{address}: ")),
             "{text}"
         );
     }

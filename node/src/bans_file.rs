@@ -24,7 +24,8 @@ const FORM: Form = Form {
     version: 1,
     // The maximum number of bans, each of the greatest length, takes a quarter of it.
     bytes_max: 4 << 20,
-    loss: "cannot read this node's own bans from before this start, and they are no longer in force: the node bans a peer again once it proves it wrong again; `slipstream peers ban` bans the peers that the earlier log names",
+    loss: "cannot read this node's own bans from before this start, and they are no longer in force: the node bans a peer again \
+        once it proves it wrong again; `slipstream peers ban` bans the peers that the earlier log names",
 };
 /// Time between two writes, so that an attacker with ever new keys causes less disk load than one batch a second.
 const WRITE_EVERY: Duration = Duration::from_secs(5);
@@ -120,7 +121,8 @@ pub(crate) async fn keep(
         {
             tracing::warn!(
                 file = %file.path().display(), %error,
-                "cannot write this node's bans, and a restart would lose the newest: check that its disk has space and that it may write there"
+                "cannot write this node's bans, and a restart would lose the newest: check that its disk has space and that it \
+                 may write there"
             );
         }
         is_failing = result.is_err();

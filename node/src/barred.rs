@@ -61,6 +61,10 @@ mod tests {
             "{one}"
         );
         let two = said(key(0), &[key(3), key(2)]).unwrap();
-        assert!(two.contains("position 2, 3: with itself 2 of 4") && two.contains("it cannot take part in decisions"), "{two}");
+        assert!(
+            two.contains("position 2, 3: with itself 2 of 4")
+                && two.contains("it cannot take part in decisions"),
+            "{two}"
+        );
     }
 }

@@ -168,7 +168,8 @@ impl MachineSpeed {
                 tracing::info!(speed = ?gas_per_second, measured_in_ms, "measured the gas per second that this machine executes");
                 let saved = Saved { version: FORM.version, conditions, gas_per_second };
                 if let Err(error) = file.write(|| serde_json::to_string_pretty(&saved)) {
-                    tracing::warn!(file = %file.path().display(), %error, "cannot save the speed of this machine; the next start measures it again");
+                    tracing::warn!(file = %file.path().display(), %error, "cannot save the speed of this machine; the next start \
+                        measures it again");
                 }
                 saved.gas_per_second
             }

@@ -224,9 +224,14 @@ fn instances_are_moved_out_of_each_others_way() {
     assert_eq!(instance(3, "api.listen=127.0.0.1:0").unwrap().config.api.listen.port(), 0);
     let error = instance(3, "api.listen=127.0.0.1:65534").unwrap_err().to_string();
     assert!(
-        error.contains("--set api.listen: api.listen: the port of 127.0.0.1:65534 plus 3 is above the highest port"),
+        error.contains(
+            "--set api.listen: api.listen: the port of 127.0.0.1:65534 plus 3 is above the highest port"
+        ),
         "{error}"
     );
     let error = instance(3, "data_dir=..").unwrap_err().to_string();
-    assert!(error.contains("data_dir: .. has no file name to which an instance could add its number"), "{error}");
+    assert!(
+        error.contains("data_dir: .. has no file name to which an instance could add its number"),
+        "{error}"
+    );
 }

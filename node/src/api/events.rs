@@ -53,8 +53,7 @@ pub(super) async fn events(
     }
     let mut place = api.listeners.share(seat.origin());
     if !place.grow_to(1) {
-        return api
-            .busy("listener", "too many listeners follow events on this node or from this address");
+        return api.busy("listener", "too many listeners follow events on this node or from this address");
     }
     let last = headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
     let listener = api.events.listen(last);

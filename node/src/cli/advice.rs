@@ -17,8 +17,9 @@ pub(super) fn advice(role: Role) -> &'static str {
              from its peers. Check the disk."
         }
         Role::Validator => {
-            "Never start this validator with an empty data directory or an older copy of it: it would have forgotten its last vote, and could sign two batches with one number. Restore the directory itself, or never let its key vote again: see \
-             \"Mend\" in docs/operations.md."
+            "Never start this validator with an empty data directory or an older copy of it: it would have \
+             forgotten its last vote, and could sign two batches with one number. Restore the directory itself, or never let its key \
+             vote again: see \"Mend\" in docs/operations.md."
         }
     }
 }

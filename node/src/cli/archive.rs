@@ -79,7 +79,8 @@ fn damaged(location: &Location, pruned: &PrunedArchive) -> String {
     let (count, named) = (pruned.damaged.len(), named.collect::<String>());
     let outcome = match pruned.on_damage {
         OnDamage::Hold => format!(
-            "{} objects stay because these manifests may name them. Export a snapshot again; if nobody can repair the manifests, `slipstream snapshot prune --drop-damaged` deletes them and the objects that only they need",
+            "{} objects stay because these manifests may name them. Export a snapshot again; if nobody can repair the manifests, \
+             `slipstream snapshot prune --drop-damaged` deletes them and the objects that only they need",
             pruned.held
         ),
         OnDamage::Drop => "they were deleted".to_owned(),

@@ -202,7 +202,8 @@ fn is_whole(answer: &[u8]) -> bool {
 fn unanswered(node: &NodeUrl, error: &io::Error, patience: Duration) -> Failed {
     if is_of_tls(error) {
         let text = format!(
-            "no TLS with {node}: {error}; a node itself speaks only http, and a proxy needs a certificate that this machine trusts, or that the variable SSL_CERT_FILE names"
+            "no TLS with {node}: {error}; a node itself speaks only http, and a proxy needs a certificate that this machine \
+             trusts, or that the variable SSL_CERT_FILE names"
         );
         return Failed::new(Exit::Failure, text);
     }
@@ -218,7 +219,9 @@ fn unanswered(node: &NodeUrl, error: &io::Error, patience: Duration) -> Failed {
             patience.as_secs_f64()
         ),
         io::ErrorKind::ConnectionRefused => {
-            format!("nothing listens at {node}: the node is not running, or its api.listen is another address")
+            format!(
+                "nothing listens at {node}: the node is not running, or its api.listen is another address"
+            )
         }
         _ => format!("cannot ask the node at {node} ({error}); is it running, and is this its api.listen?"),
     };

@@ -180,8 +180,7 @@ fn stats_table(stats: &DbStats) -> String {
 
 fn prune_table(pruned: &[Pruned], dry_run: bool) -> String {
     let title = if dry_run { "would free MiB" } else { "freed MiB" };
-    let mut text =
-        format!("{:<9} {:>12} {title:>15} {:>22}\n", "kind", "kept from", "in snapshots MiB");
+    let mut text = format!("{:<9} {:>12} {title:>15} {:>22}\n", "kind", "kept from", "in snapshots MiB");
     for Pruned { kind, lowest, bytes, bytes_in_snapshots } in pruned {
         let (name, lowest) = (kind.name(), lowest.to_string());
         write_line(

@@ -56,7 +56,8 @@ fn admit_unprotected(FilesArgs { genesis: path, out }: &FilesArgs) -> Result<()>
             format!("wrote {out}: the chain of {path}, which already admits transactions without a chain id")
         }
         false => format!(
-            "wrote {out}: a different chain from that of {path}, which admits transactions without a chain id; anybody can replay here a transaction without a chain id that was signed for another chain"
+            "wrote {out}: a different chain from that of {path}, which admits transactions without a chain id; anybody can replay \
+             here a transaction without a chain id that was signed for another chain"
         ),
     })
 }

@@ -135,7 +135,8 @@ fn render(args: &InitArgs) -> Result<String> {
     // With a preset, the role and further keys come from the preset.
     let kind = match args.preset.map(PresetArg::preset) {
         Some(preset) => format!(
-            "# `slipstream config show --origin` shows the values that come from the preset; values in this file override them.\npreset: {}",
+            "# `slipstream config show --origin` shows the values that come from the preset; values in this file override \
+             them.\npreset: {}",
             preset.name()
         ),
         None => format!(
@@ -175,9 +176,7 @@ fn render(args: &InitArgs) -> Result<String> {
     let network = SocketAddr::from((Ipv4Addr::UNSPECIFIED, args.network_port));
     writeln!(text, "\nnetwork:\n  # UDP port for peers.\n  listen: \"{network}\"")
         .expect("a String takes everything");
-    text.push_str(
-        "  # Peers to dial, and to dial again when they are lost: ID@IP:PORT or ID@NAME:PORT.\n",
-    );
+    text.push_str("  # Peers to dial, and to dial again when they are lost: ID@IP:PORT or ID@NAME:PORT.\n");
     if args.peers.is_empty() {
         text.push_str("  peers: []\n");
     } else {

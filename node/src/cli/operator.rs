@@ -101,7 +101,8 @@ pub(super) fn running(config: &NodeConfig) -> Result<NodeUrl> {
         api.ip() == configured.ip() && (configured.port() == 0 || api.port() == configured.port());
     if !is_configured {
         let text = format!(
-            "the node that runs on {dir} answers at {api}, but the configuration says {configured}: restart it with this configuration, or name the node with --api and its token with --token-file"
+            "the node that runs on {dir} answers at {api}, but the configuration says {configured}: restart it with this \
+             configuration, or name the node with --api and its token with --token-file"
         );
         return Err(Failed::new(Exit::Config, text).into());
     }

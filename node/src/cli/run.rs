@@ -150,7 +150,8 @@ fn raise_file_size() -> Result<()> {
     if let Some(bytes) = getrlimit(Resource::Fsize).current {
         tracing::warn!(
             bytes,
-            "this process may not write longer files, but the store's files reach a few hundred MiB: raise `ulimit -f`, or LimitFSIZE of systemd"
+            "this process may not write longer files, but the store's files reach a few hundred MiB: raise `ulimit -f`, or \
+             LimitFSIZE of systemd"
         );
     }
     Ok(())

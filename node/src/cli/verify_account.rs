@@ -157,7 +157,10 @@ fn table(args: &VerifyArgs, client: &LightClient, verified: &VerifiedAccount, ag
             verified.certified
         )),
     );
-    rows.add("waypoint", Some(format!("{} (later clients can start from it at this epoch)", client.waypoint())));
+    rows.add(
+        "waypoint",
+        Some(format!("{} (later clients can start from it at this epoch)", client.waypoint())),
+    );
     rows.0
 }
 

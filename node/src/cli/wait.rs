@@ -97,10 +97,9 @@ impl Condition {
             )),
             Condition::Healthy => {
                 let shared = shared_keys.first().map(|key| key.problem.clone());
-                let unknown = rules
-                    .unknown
-                    .first()
-                    .map(|fork| format!("peers' schedules have the fork {fork}, which this node's schedule lacks"));
+                let unknown = rules.unknown.first().map(|fork| {
+                    format!("peers' schedules have the fork {fork}, which this node's schedule lacks")
+                });
                 let alert = blocker.filter(|blocker| blocker.alert).map(blocked);
                 sync.alarm
                     .clone()

@@ -218,8 +218,11 @@ impl Judge {
         let idle = since(self.busy_at);
         if behind > 0 && idle >= STALLED_AFTER {
             let why = signs.waiting.as_deref().unwrap_or("nothing arrives");
-            let text =
-                format!("{}, and has received nothing for {} s: {why}", is_behind(signs, behind), idle.as_secs());
+            let text = format!(
+                "{}, and has received nothing for {} s: {why}",
+                is_behind(signs, behind),
+                idle.as_secs()
+            );
             return Some(blocker(Reason::Stalled, text, true, signs.retry));
         }
         if let Some(waypoint) = signs.waypoint {

@@ -42,12 +42,14 @@ pub(crate) enum RpcError {
     InvalidParams(String),
     // The first words of these are geth's: tools match them.
     #[error(
-        "missing trie node: state of batch {asked} is not kept; this node has the states of batches {first} to {head}: ask a node that keeps more (storage.state_history)"
+        "missing trie node: state of batch {asked} is not kept; this node has the states of batches {first} to {head}: ask a node \
+         that keeps more (storage.state_history)"
     )]
     StateNotKept { asked: BatchNumber, first: BatchNumber, head: BatchNumber },
     #[error(
-        "missing trie node: state of batch {asked} is not here yet; this node has the states of batches {first} to {head}, and fetches those from {to_come} on if a peer knows them (`sync.backfill` and `sync.past_states` of the status): ask again later, or \
-         ask a node that keeps them"
+        "missing trie node: state of batch {asked} is not here yet; this node has the states of batches {first} to {head}, and fetches \
+         those from {to_come} on if a peer knows them (`sync.backfill` and `sync.past_states` of the status): ask again later, or ask a \
+         node that keeps them"
     )]
     StateNotYetKept { asked: BatchNumber, first: BatchNumber, head: BatchNumber, to_come: BatchNumber },
     #[error("header not found: batch {asked} does not exist yet; the head is batch {head}")]
@@ -60,7 +62,8 @@ pub(crate) enum RpcError {
     NotCertified { asked: BatchNumber },
     // The first words are geth's.
     #[error(
-        "the method eth_getProof does not exist/is not available: the state is not a Merkle-Patricia trie under an Ethereum block hash; slipstream_getProof proves accounts and slots by the validators' signatures (docs/light-clients.md)"
+        "the method eth_getProof does not exist/is not available: the state is not a Merkle-Patricia trie under an Ethereum block \
+         hash; slipstream_getProof proves accounts and slots by the validators' signatures (docs/light-clients.md)"
     )]
     NoTrie,
     #[error("unknown block {0}")]
@@ -94,7 +97,8 @@ pub(crate) enum RpcError {
     )]
     NoTransactions,
     #[error(
-        "pruned history unavailable: this node cannot find an executed transaction by its hash (`storage.transaction_index`); ask a node that can, or ask this one by block and index"
+        "pruned history unavailable: this node cannot find an executed transaction by its hash (`storage.transaction_index`); ask \
+         a node that can, or ask this one by block and index"
     )]
     NoPlaces,
     #[error(
@@ -127,7 +131,8 @@ pub(crate) enum RpcError {
     #[error("{0}")]
     TooMuch(String),
     #[error(
-        "limit exceeded: the call takes long, and the node is already answering too many long calls (a part of `api.max_connections`); ask again later"
+        "limit exceeded: the call takes long, and the node is already answering too many long calls \
+         (a part of `api.max_connections`); ask again later"
     )]
     TooManyLong,
     /// See [`RpcError::is_large_batch`].

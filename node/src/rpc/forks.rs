@@ -104,7 +104,8 @@ fn activation_s(context: &RpcContext, head: &BatchHeader, fork: &ScheduledFork) 
     };
     if first > head.number.next() {
         return Err(RpcError::Rejected(format!(
-            "eth_config reports forks by their time, and the time of batch {first}, where fork {} begins, is not known yet: the status (/v1/status) names the fork",
+            "eth_config reports forks by their time, and the time of batch {first}, where fork {} begins, is not known yet: the \
+             status (/v1/status) names the fork",
             fork.name
         )));
     }

@@ -143,9 +143,7 @@ fn a_fullnode_that_was_rolled_back_follows_again() {
     validator.stop();
     let (code, text) = ended(&["db", "rollback", "--config", &there, "--to", "12"]);
     assert!(
-        code == 1
-            && text.contains("Never roll back a validator")
-            && text.contains("has voted up to batch"),
+        code == 1 && text.contains("Never roll back a validator") && text.contains("has voted up to batch"),
         "{code}: {text}"
     );
 }

@@ -69,9 +69,7 @@ fn the_log_of_a_running_node_is_changed_and_kept() {
 
     fs::rename(chain.path("node.log"), chain.path("moved.log")).unwrap();
     node.signal(Signal::HUP);
-    until("the file is there again", || {
-        lines("node.log").contains("reopened the log file").then_some(())
-    });
+    until("the file is there again", || lines("node.log").contains("reopened the log file").then_some(()));
     until("the files have what standard error has", || {
         let told = lines("log");
         let kept = [lines("moved.log"), lines("node.log")].concat();
@@ -268,7 +266,9 @@ fn orders_on_peers_hold_over_a_restart() {
     // The log is written in the background.
     let logged =
         |node: &Running, words: &str| fs::read_to_string(&node.log).unwrap().contains(words).then_some(());
-    until("the log tells of the orders", || logged(&node, "orders about peers from before this start are still in force"));
+    until("the log tells of the orders", || {
+        logged(&node, "orders about peers from before this start are still in force")
+    });
     let after = list();
     for (at, value) in [
         ("/bans/0/id", own.into()),

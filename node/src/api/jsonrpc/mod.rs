@@ -396,8 +396,7 @@ impl JsonRpc {
             return;
         }
         self.metrics.api_refused.with_label_values(&["answer"]).inc();
-        let text =
-            "limit exceeded: slow clients are still reading too many long answers; ask again, or ask for less at once";
+        let text = "limit exceeded: slow clients are still reading too many long answers; ask again, or ask for less at once";
         let id = if id.len() <= ID_SHOWN_MAX { id } else { NO_ID };
         answer.text.push_short(separator);
         answer.text.push_short(&error(id, LIMIT_EXCEEDED_CODE, text));
@@ -428,8 +427,9 @@ async fn in_time<T>(asking: Asking<'_, '_>, work: impl Future<Output = T>) -> Op
 
 /// The answers to a body whose transactions may not be on disk: all of them are errors.
 fn unacknowledged(ids: &[&str], is_array: bool, reason: &str) -> String {
-    let text =
-        format!("the transactions are not acknowledged, because a power cut could lose them: {reason}; ask again");
+    let text = format!(
+        "the transactions are not acknowledged, because a power cut could lose them: {reason}; ask again"
+    );
     let answers: Vec<_> = ids.iter().map(|id| error(id, INTERNAL_ERROR_CODE, &text)).collect();
     if is_array && !answers.is_empty() { format!("[{}]", answers.join(",")) } else { answers.concat() }
 }

@@ -178,8 +178,9 @@ fn open(config: &NodeConfig) -> Result<ReadOnly> {
 fn in_use(config: &NodeConfig, error: StorageError) -> Result<StorageError> {
     match lock::check_free(&config.data_dir) {
         Err(LockError::Held { holder, .. }) if !matches!(error, StorageError::NotInitialized) => {
-            let text =
-                format!("the database changed while this command read it, because {holder} uses it: try again ({error})");
+            let text = format!(
+                "the database changed while this command read it, because {holder} uses it: try again ({error})"
+            );
             Err(Failed::new(Exit::TryAgain, text).into())
         }
         _ => Ok(error),

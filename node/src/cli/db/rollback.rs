@@ -48,7 +48,9 @@ fn check_votes(store: &Maintenance, config: &NodeConfig, to: BatchNumber) -> Res
         return Ok(());
     }
     let text = format!(
-        "this database belongs to a validator, which has voted up to batch {voted}: back at batch {to}, it would have forgotten its votes up to {voted}, and could sign other batches with the same numbers. Never roll back a validator; roll back fullnodes, and let this node follow the others"
+        "this database belongs to a validator, which has voted up to batch {voted}: back at batch {to}, it would have forgotten \
+         its votes up to {voted}, and could sign other batches with the same numbers. Never roll back a validator; roll back \
+         fullnodes, and let this node follow the others"
     );
     Err(Failed::new(Exit::Failure, text).into())
 }

@@ -65,11 +65,15 @@ pub(super) fn alarm(rows: &mut Rows, sync: &SyncStatus) {
     rows.add("ALARM", Some(alarm.clone()));
     rows.add(
         "",
-        Some("a quorum signed a result that this program does not reproduce: keep the data directory, ask the validators' operators".into()),
+        Some("a quorum signed a result that this program does not reproduce: keep the data directory, ask the validators' \
+            operators".into()),
     );
     rows.add(
         "",
-        Some("once that is settled, stop the node and remove this alarm with `slipstream db alarm --clear`".into()),
+        Some(
+            "once that is settled, stop the node and remove this alarm with `slipstream db alarm --clear`"
+                .into(),
+        ),
     );
 }
 

@@ -55,7 +55,9 @@ impl Events {
         let mut lines = Lines::new("Events, and how long ago", width);
         match &self.closed {
             Some(why) => lines.below(&format!("no events: {why}; asking again"), Style::new().yellow()),
-            None if self.told.is_empty() => lines.below("no event since this command started", Style::new().dim()),
+            None if self.told.is_empty() => {
+                lines.below("no event since this command started", Style::new().dim())
+            }
             None => {}
         }
         for (at, text) in &self.told {
@@ -164,11 +166,7 @@ mod tests {
         assert_eq!(said("peer", named), "peer alpha ended");
         for (name, event, words) in [
             ("blocker", json!({ "event": "blocker", "blocker": blocker }), "not ready: 20 batches are ahead"),
-            (
-                "blocker",
-                json!({ "event": "blocker", "blocker": null }),
-                "nothing blocks the node any longer",
-            ),
+            ("blocker", json!({ "event": "blocker", "blocker": null }), "nothing blocks the node any longer"),
             ("snapshot", json!({ "event": "snapshot", "number": 200 }), "snapshot of batch 200"),
             ("lost", json!({ "event": "lost", "lost": 3 }), "3 events were missed"),
             ("lost", json!({ "event": "lost", "lost": null }), "the node has restarted"),

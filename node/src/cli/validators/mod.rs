@@ -154,7 +154,9 @@ fn change(args: &SendArgs, data: Bytes) -> Result<()> {
     let sent = transaction::send(&chain, &key, to, data)?;
     print(&format!("transaction {} is in batch {}", sent.hash, sent.batch))?;
     print(&match sent.last_batch {
-        Some(last) => format!("batch {last} ends the epoch: the change takes effect from batch {} on", last + 1),
+        Some(last) => {
+            format!("batch {last} ends the epoch: the change takes effect from batch {} on", last + 1)
+        }
         None => "the change does not end the epoch".into(),
     })
 }

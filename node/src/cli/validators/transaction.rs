@@ -93,7 +93,8 @@ fn wait(chain: &Chain, hash: B256) -> Result<Receipt> {
         }
         if begun.elapsed() > PATIENCE {
             let text = format!(
-                "transaction {hash} was sent, but no batch has it after {} s: a later one may still include it; check `slipstream validators list`, and with `slipstream status` whether the chain makes batches",
+                "transaction {hash} was sent, but no batch has it after {} s: a later one may still include it; check `slipstream \
+                 validators list`, and with `slipstream status` whether the chain makes batches",
                 PATIENCE.as_secs()
             );
             return Err(Failed::new(Exit::TryAgain, text).into());

@@ -273,8 +273,9 @@ impl Listening {
     /// memory.
     pub(super) fn begin(&self, watch: Watch, listens: Listens) -> Result<Begun, RpcError> {
         let mut random = [0; 16];
-        getrandom::fill(&mut random)
-            .map_err(|error| RpcError::Rejected(format!("cannot draw a random id from the operating system: {error}")))?;
+        getrandom::fill(&mut random).map_err(|error| {
+            RpcError::Rejected(format!("cannot draw a random id from the operating system: {error}"))
+        })?;
         let (id, kind) = (u128::from_le_bytes(random), watch.kind());
         let mut share = self.subscriptions.feed.room.share(self.subscriptions.origin);
         let mut set = self.subscriptions.set.lock();

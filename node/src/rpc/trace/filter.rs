@@ -87,7 +87,8 @@ impl Wanted {
 fn addresses(list: Option<Addresses>) -> Result<HashSet<Address>, RpcError> {
     let list = list.unwrap_or_default();
     if list.len > ADDRESSES_MAX {
-        let text = format!("{} addresses are too many: one request may name at most {ADDRESSES_MAX}", list.len);
+        let text =
+            format!("{} addresses are too many: one request may name at most {ADDRESSES_MAX}", list.len);
         return Err(RpcError::InvalidParams(text));
     }
     Ok(list.first.into_iter().map(|address| address.0).collect())

@@ -32,7 +32,10 @@ type Types = AtMost<TraceType, TYPES_MAX>;
 
 fn types(asked: Types) -> Result<TraceTypes, RpcError> {
     if asked.len > TYPES_MAX {
-        return Err(RpcError::InvalidParams(format!("{} types of traces are too many: there are {TYPES_MAX}", asked.len)));
+        return Err(RpcError::InvalidParams(format!(
+            "{} types of traces are too many: there are {TYPES_MAX}",
+            asked.len
+        )));
     }
     Ok(asked.first.into_iter().collect())
 }

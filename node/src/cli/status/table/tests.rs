@@ -98,7 +98,8 @@ fn peers_have_their_part_and_bans_their_reasons() {
         "peers": [],
         "sync": { "peers": [peer(10, json!({})), peer(11, late), peer(12, refused), peer(13, banned)] },
     }));
-    let hint = "\n             for network.peers of others, replace 0.0.0.0 with this machine's reachable IP\n";
+    let hint =
+        "\n             for network.peers of others, replace 0.0.0.0 with this machine's reachable IP\n";
     assert!(text.contains(hint), "{text}");
     let [a, b, c, d] = [10, 11, 12, 13].map(key);
     let expected = format!(
