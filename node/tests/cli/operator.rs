@@ -57,7 +57,7 @@ fn the_log_of_a_running_node_is_changed_and_kept() {
     assert_eq!(filter(&[], true).trim(), "info,slipstream_sync=info");
     let text = filter(&["info,=x="], false);
     assert!(text.contains("at character 6: `=x=` is not a log filter"), "{text}");
-    assert!(filter(&[&"a".repeat(5_000)], false).contains("longer than 4096"));
+    assert!(filter(&[&"a".repeat(5_000)], false).contains("more than the limit of 4096"));
     let lines = |name: &str| fs::read_to_string(chain.path(name)).unwrap_or_default();
     until("lines at the first level", || lines("node.log").contains(" INFO ").then_some(()));
     assert!(!lines("node.log").contains(" DEBUG "));
@@ -299,7 +299,7 @@ fn orders_on_peers_hold_over_a_restart() {
     let node = Running::start(&other);
     let text = peers(&["list"], true);
     assert!(
-        text.contains(&format!("removed      the validator {address} stands in network.peers")),
+        text.contains(&format!("removed      the validator {address} is in network.peers")),
         "{text}"
     );
     assert_eq!(list()["bans_count"], 1, "{text}");
