@@ -185,7 +185,9 @@ fn render(args: &InitArgs) -> Result<String> {
             writeln!(text, "    - \"{peer}\"").expect("a String takes everything");
         }
     }
-    text.push_str("  # Where this node is reached from outside, so that others find it: [\"IP:PORT\"].\n  advertise: []\n");
+    text.push_str(
+        "  # Addresses at which others reach this node from outside: [\"IP:PORT\"].\n  advertise: []\n",
+    );
     if args.preset.is_none() {
         text.push_str(
             "\nsync:\n  # auto, replay (execute everything), delta (apply certified changes) or snapshot.\n  mode: auto\n",

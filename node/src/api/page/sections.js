@@ -46,7 +46,7 @@ function warnings({ sync, health, shared_keys, rules }) {
   }
   if (health.silence) found.push(['silence', `${health.silence.text}; ${health.silence.way_out}`, 'bad']);
   for (const { id, name, problem } of shared_keys) found.push([id, name ? `${name}: ${problem}` : problem, 'bad']);
-  for (const fork of rules.unknown) found.push([fork, `Unknown fork: ${fork}, by peers' schedules: this node stops there`, 'bad']);
+  for (const fork of rules.unknown) found.push([fork, `Unknown fork: ${fork}, according to peers' schedules: this node stops there`, 'bad']);
   each($('warnings'), found, ([key]) => key, () => document.createElement('li'), (item, [, text, tone]) => {
     item.className = tone;
     show(item, text);

@@ -45,7 +45,9 @@ pub(super) fn table(status: &NodeStatus) -> String {
     for fork in &status.rules.unknown {
         rows.add(
             "  unknown",
-            Some(format!("{fork}, by peers' schedules: this node stops there; extend its `schedule`")),
+            Some(format!(
+                "{fork}, according to peers' schedules: this node stops there; extend its `schedule`"
+            )),
         );
     }
     sync::describe(&mut rows, status);

@@ -391,7 +391,7 @@ fn decoded(took: &CodecStatus) -> String {
         below as f64 >= 0.95 * total as f64
     });
     let end = class.and_then(|class| DECODED_MS.get(class));
-    let end = end.map_or_else(|| "in longer than measured".into(), |end| format!("within {}", ms(*end)));
+    let end = end.map_or_else(|| "beyond the measured range".into(), |end| format!("within {}", ms(*end)));
     let mean = duration(took.decoded_s / total as f64);
     format!("{mean} on average, 95 % {end}, of {}", count(total as f64))
 }
