@@ -102,7 +102,7 @@ pub(super) fn peers(command: &PeersCommand) -> Result<()> {
         }
         PeersCommand::Remove(KeyArgs { peer, node }) => {
             node.find()?.order::<Value>("DELETE", &format!("/v1/operator/peers/{peer}"), &json!({}))?;
-            print(&format!("{peer} is no longer dialled and kept; it may still connect unless it is banned"))
+            print(&format!("{peer} is no longer dialled or kept; it may still connect unless it is banned"))
         }
         PeersCommand::Ban(args) => ban(args),
         PeersCommand::Unban(KeyArgs { peer, node }) => {

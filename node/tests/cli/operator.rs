@@ -219,7 +219,7 @@ fn peers_are_listed_added_banned_and_asked() {
         "{}",
         peers(&["list"], true)
     );
-    assert!(peers(&["remove", key], true).contains("no longer dialled and kept"));
+    assert!(peers(&["remove", key], true).contains("no longer dialled or kept"));
     assert!(peers(&["remove", key], false).contains("was not added"));
     let nobody = format!("{key}@0.0.0.0:7400");
     assert!(peers(&["add", &nobody], false).contains("nobody can be dialled at"));
@@ -293,7 +293,7 @@ fn orders_on_peers_hold_over_a_restart() {
     assert!(text.contains(&format!("{added} ")) && text.contains("(added)"), "{text}");
     peers(&["unban", own], true);
     until("it comes back", || has_peer(&node, own).then_some(()));
-    assert!(peers(&["remove", own], true).contains("no longer dialled and kept"));
+    assert!(peers(&["remove", own], true).contains("no longer dialled or kept"));
     node.stop();
 
     let node = Running::start(&other);
