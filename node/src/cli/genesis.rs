@@ -57,7 +57,7 @@ fn admit_unprotected(FilesArgs { genesis: path, out }: &FilesArgs) -> Result<()>
         }
         false => format!(
             "wrote {out}: a different chain from that of {path}, which admits transactions without a chain id; anybody can replay \
-             here a transaction without a chain id that was signed for another chain"
+             on it a transaction without a chain id that was signed for another chain"
         ),
     })
 }

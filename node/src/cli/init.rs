@@ -196,7 +196,7 @@ fn render(args: &InitArgs) -> Result<String> {
     let api = SocketAddr::from((Ipv4Addr::LOCALHOST, args.api_port));
     write!(
         text,
-        "\napi:\n  # JSON-RPC at POST /, /v1/status, /metrics and /health. It authenticates nobody: keep it on loopback\n  \
+        "\napi:\n  # JSON-RPC at POST /, /v1/status, /metrics and /health. The API authenticates nobody: keep it on loopback\n  \
          # or behind a proxy.\n  listen: \"{api}\"\n\n\
          log:\n  filter: info\n  # text or json\n  format: text\n",
     )

@@ -35,7 +35,8 @@ impl NodeUrl {
         let refused = |why: &str| Failed::new(Exit::Usage, why);
         let unknown = || {
             refused(
-                "the URL of a node's API is http://HOST:PORT, or https://HOST/PATH behind a proxy; the given URL is neither, and stays hidden because it may hold a secret",
+                "the URL of a node's API is http://HOST:PORT, or https://HOST/PATH behind a proxy; the given URL is neither, and stays \
+                 hidden because it may hold a secret",
             )
         };
         // A password may contain an unencoded slash; what follows then looks like a path.
