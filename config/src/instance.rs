@@ -16,7 +16,8 @@ pub(crate) fn shift(config: &mut NodeConfig, number: NonZeroU8) -> Result<Vec<&'
     for (key, path) in own.into_iter().chain(log) {
         changed.push(key);
         *path = numbered(path, number).ok_or_else(|| {
-            let text = format!("{} has no name that an instance could put its number into", path.display());
+            let text =
+                format!("{} has no file name to which an instance could add its number", path.display());
             Problem::new(key, text)
         })?;
     }
@@ -25,7 +26,7 @@ pub(crate) fn shift(config: &mut NodeConfig, number: NonZeroU8) -> Result<Vec<&'
     let advertised = network.advertise.iter_mut().map(|address| ("network.advertise", address));
     for (key, address) in listens.into_iter().chain(advertised) {
         if move_port(address, number).ok_or_else(|| {
-            Problem::new(key, format!("{address} has no port {number} above it; the highest is 65535"))
+            Problem::new(key, format!("the port of {address} plus {number} is above the highest port, 65535"))
         })? && !changed.contains(&key)
         {
             changed.push(key);

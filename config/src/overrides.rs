@@ -59,7 +59,7 @@ impl Overrides {
         assignments.sort_by(|a, b| a.key.cmp(&b.key));
         let twice = assignments.windows(2).find(|pair| pair[0].key == pair[1].key);
         if let Some([one, other]) = twice {
-            let problem = format!("it names the same key as the {}; set one of the two", one.origin);
+            let problem = format!("it names the same key as the {}; set only one of the two", one.origin);
             return Err(refused(&other.origin, problem));
         }
         for flag in flags {
@@ -89,7 +89,7 @@ impl Assignment {
         let (key, value) = flag.split_once('=').unwrap_or((flag, ""));
         let origin = Origin::Flag { key: shown(key) };
         if key.len() == flag.len() {
-            let problem = "there is no value; write --set KEY=VALUE, as in --set sync.mode=delta";
+            let problem = "the value is missing; write --set KEY=VALUE, as in --set sync.mode=delta";
             return Err(refused(&origin, problem.into()));
         }
         Assignment { key: key.trim().to_owned(), value: value.to_owned(), origin }.checked(str::to_owned)
@@ -196,7 +196,7 @@ mod tests {
                 "--set storage.prune.body: there is no key `storage.prune.body`; the nearest is storage.prune.bodies",
             ),
             ("sync.mode.x=1", "--set sync.mode.x: there is no key `sync.mode.x`; the nearest is sync.mode"),
-            ("sync.mode", "--set sync.mode: there is no value; write --set KEY=VALUE"),
+            ("sync.mode", "--set sync.mode: the value is missing; write --set KEY=VALUE"),
             ("=1", "--set : there is no key ``"),
         ] {
             let error = flags(&[flag]).unwrap_err().to_string();

@@ -28,7 +28,7 @@ pub(crate) fn check(config: &NodeConfig) -> Result<(), Problem> {
     let (batch_ms, empty_ms) = (config.consensus.batch_interval_ms, config.consensus.empty_batch_interval_ms);
     if empty_ms > 0 && empty_ms < batch_ms {
         let problem = format!(
-            "must be 0, or at least the {batch_ms} of consensus.batch_interval_ms, not {empty_ms}: an empty batch waits at least as long as another"
+            "must be 0, or at least the {batch_ms} of consensus.batch_interval_ms, not {empty_ms}: an empty batch waits at least as long as any other"
         );
         return Err(Problem::new("consensus.empty_batch_interval_ms", problem));
     }

@@ -56,12 +56,12 @@ fn check_role(config: &NodeConfig) -> Result<(), Problem> {
         ),
         Role::Fullnode if config.genesis.is_none() && config.waypoint.is_none() => (
             "genesis",
-            "a fullnode needs a place where its trust starts, and there is neither a genesis file nor a waypoint; set \
+            "a fullnode needs a genesis file or a waypoint, from which its trust starts; set \
              `genesis: FILE`, or `waypoint: NUMBER:0xHASH` as `slipstream status` prints it on a node that you trust",
         ),
         Role::Fullnode if config.network.peers.is_empty() => (
             "network.peers",
-            "a fullnode has nobody to follow; list at least one peer as `ID@HOST:PORT`, as `slipstream status` prints it on \
+            "a fullnode needs a peer to follow; list at least one as `ID@HOST:PORT`, as `slipstream status` prints it on \
              that peer",
         ),
         Role::Validator | Role::Fullnode => return Ok(()),
@@ -76,8 +76,8 @@ fn check_peers(config: &NodeConfig) -> Result<(), Problem> {
     };
     if let Some(peer) = config.network.peers.iter().find(unreachable) {
         let problem = format!(
-            "nobody can be dialled at {peer}: that is where a peer listens, on any address of its machine; write the IP at \
-             which that machine is reached from here, or its DNS name, and the peer's UDP port, as `ID@HOST:PORT`"
+            "cannot dial {peer}: a peer can listen on this address, but others cannot reach it there; write the IP or the DNS \
+             name of the peer's machine, and the peer's UDP port, as `ID@HOST:PORT`"
         );
         return Err(Problem::new("network.peers", problem));
     }
@@ -99,7 +99,7 @@ fn check_api(api: &ApiConfig) -> Result<(), Problem> {
         // The operator may have written a whole URL.
         let host = mask_value("", host);
         let problem = format!(
-            "`{host}` is no host name; write names as `node1.example`, without scheme and port, or `*` for all"
+            "`{host}` is not a host name; write names as `node1.example`, without scheme or port, or `*` for all"
         );
         return Err(Problem::new("api.allowed_hosts", problem));
     }
@@ -113,25 +113,25 @@ pub(crate) fn check_layer(config: &NodeConfig) -> Result<(), Problem> {
 
 fn audit_problem(audit: f64) -> Option<Problem> {
     let advice = "set it to a number from 0 (audit none) to 1 (audit all)";
-    let text = || format!("{audit} is no share of the batches; {advice}");
+    let text = || format!("{audit} is not a share of the batches; {advice}");
     (!(0.0..=1.0).contains(&audit)).then(|| Problem::new("sync.audit", text()))
 }
 
 /// Returns the first fault of the sync section: the key, the fault, what to write.
 fn sync_problem(sync: &SyncConfig) -> Option<(&'static str, String, &'static str)> {
     if sync.forbid.contains(&Mode::Auto) {
-        let problem = "`auto` is the choice among the modes, not one of them".to_owned();
+        let problem = "`auto` chooses among the modes, and is not one of them".to_owned();
         let advice =
             "take it out of `forbid`; to follow in one mode only, set `sync.mode` to `replay` or `delta`";
         return Some(("sync.forbid", problem, advice));
     }
     let archives = &sync.archives;
     if archives.len() > ARCHIVES_MAX {
-        let problem = format!("{} archives are more than {ARCHIVES_MAX}", archives.len());
+        let problem = format!("{} archives exceed the limit of {ARCHIVES_MAX}", archives.len());
         return Some((
             "sync.archives",
             problem,
-            "one of a ledger is enough; more of them are for when one fails",
+            "one archive of a ledger is enough; others only help when it fails",
         ));
     }
     if (1..archives.len()).any(|at| archives[..at].contains(&archives[at])) {
@@ -143,6 +143,6 @@ fn sync_problem(sync: &SyncConfig) -> Option<(&'static str, String, &'static str
         Mode::Replay | Mode::Delta => true,
         _ => [Mode::Replay, Mode::Delta].iter().any(|mode| !sync.forbid.contains(mode)),
     };
-    let problem = "with `replay` and `delta` forbidden nothing is left to follow new batches by".to_owned();
+    let problem = "with `replay` and `delta` forbidden, no mode is left to follow new batches".to_owned();
     (!follows).then_some(("sync.forbid", problem, "leave one of the two out of `forbid`"))
 }

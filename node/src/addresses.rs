@@ -51,6 +51,6 @@ fn save(network: &Network, store: &Store) {
         Some(Ok(record)) => store.put_record(KEY, &record).map_err(NodeError::from),
     };
     if let Err(error) = written {
-        tracing::warn!(%error, "the address book was not written; a restart finds peers anew");
+        tracing::warn!(%error, "cannot write the address book; after a restart, this node must find its peers again");
     }
 }

@@ -24,8 +24,8 @@ const FORM: Form = Form {
     version: 1,
     // The maximum number of bans, each of the greatest length, takes a quarter of it.
     bytes_max: 4 << 20,
-    loss: "the bans that this node spoke before its start cannot be read and hold no more: it bans again whom it proves wrong again; \
-           `slipstream peers ban` bars those that the log before the start names",
+    loss: "cannot read this node's own bans from before this start, and they are no longer in force: the node bans a peer again \
+        once it proves it wrong again; `slipstream peers ban` bans the peers that the earlier log names",
 };
 /// Time between two writes, so that an attacker with ever new keys causes less disk load than one batch a second.
 const WRITE_EVERY: Duration = Duration::from_secs(5);
@@ -82,7 +82,7 @@ impl BansFile {
         if !kept.content.is_empty() {
             tracing::info!(
                 bans = kept.content.len(),
-                "the bans that this node spoke before this start hold: `slipstream peers list` shows them"
+                "this node's own bans from before this start are still in force: `slipstream peers list` shows them"
             );
         }
         Ok(BansFile(file))
@@ -121,7 +121,8 @@ pub(crate) async fn keep(
         {
             tracing::warn!(
                 file = %file.path().display(), %error,
-                "this node's bans cannot be written, and a restart would forget the newest: see that its disk has space and that it may write there"
+                "cannot write this node's bans, and a restart would lose the newest: check that its disk has space and that it \
+                 may write there"
             );
         }
         is_failing = result.is_err();

@@ -20,12 +20,12 @@ pub(crate) fn barred(set: &ValidatorSet, own: PeerId, bans: &[Ban]) -> Option<St
     let (all, quorum) = (set.validators.len(), set.quorum());
     let left = all - barred.len();
     let so = match left < quorum {
-        true => "it takes part in no decision until `slipstream peers unban`".to_owned(),
+        true => "it cannot take part in decisions until `slipstream peers unban` lifts a ban".to_owned(),
         false => format!("{} more may fail", left - quorum),
     };
     let barred = barred.join(", ");
     Some(format!(
-        "this validator bans validators by position {barred}: with itself {left} of {all} are left, and a batch needs {quorum}; {so}"
+        "this validator bans validators at position {barred}: with itself {left} of {all} are left, and a batch needs {quorum}; {so}"
     ))
 }
 
@@ -61,6 +61,10 @@ mod tests {
             "{one}"
         );
         let two = said(key(0), &[key(3), key(2)]).unwrap();
-        assert!(two.contains("position 2, 3: with itself 2 of 4") && two.contains("in no decision"), "{two}");
+        assert!(
+            two.contains("position 2, 3: with itself 2 of 4")
+                && two.contains("it cannot take part in decisions"),
+            "{two}"
+        );
     }
 }

@@ -121,7 +121,7 @@ pub enum NodeError {
     },
     /// The process may open fewer files than a node needs.
     #[error(
-        "this process may open {limit} files, and a node needs {min} at least: raise the limit (`ulimit -n`, LimitNOFILE of systemd)"
+        "this process may open {limit} files, and a node needs at least {min}: raise the limit (`ulimit -n`, LimitNOFILE of systemd)"
     )]
     FewFiles {
         /// The process's limit on open files.

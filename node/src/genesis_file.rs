@@ -17,7 +17,7 @@ const GENESIS_FILE_BYTES_MAX: u64 = 3 * limits::GENESIS_BYTES_MAX as u64;
 #[derive(Debug, thiserror::Error)]
 pub enum GenesisFileError {
     /// The file is missing or cannot be opened.
-    #[error("cannot read the genesis file {}: {source}; get it from whoever runs the chain, `genesis` in the configuration names it", path.display())]
+    #[error("cannot read the genesis file {}: {source}; get it from the chain's operators; `genesis` in the configuration names it", path.display())]
     Read {
         /// The file that cannot be read.
         path: PathBuf,

@@ -18,7 +18,8 @@ const KEY_BYTES_MAX: u64 = 256;
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file is missing or cannot be opened.
-    #[error("cannot read the key file {}: {source}; `slipstream init --dir DIR` writes one, `key_file` in the configuration names it", path.display())]
+    #[error("cannot read the key file {}: {source}; `slipstream init --dir DIR` writes one, and `key_file` in the configuration \
+        names it", path.display())]
     Read {
         /// The file that cannot be read.
         path: PathBuf,

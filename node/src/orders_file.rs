@@ -22,7 +22,7 @@ const FORM: Form = Form {
     version: 1,
     // The maximum number of added peers, removed peers and bans, each of the greatest length, takes half of it.
     bytes_max: 4 << 20,
-    loss: "the operator's orders on peers cannot be read and hold no more: see `slipstream peers list`, and order anew",
+    loss: "cannot read the operator's orders about peers, and they are no longer in force: see `slipstream peers list`, and repeat them",
 };
 /// The longest ban that has an end; a wrong clock cannot make a longer one.
 const BAN_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
@@ -94,7 +94,7 @@ impl OrdersFile {
                 added = added.len(),
                 removed = removed.len(),
                 bans = bans.len(),
-                "the operator's orders on peers of before this start hold: `slipstream peers list` shows them"
+                "the operator's orders about peers from before this start are still in force: `slipstream peers list` shows them"
             );
         }
         Ok(OrdersFile(file))

@@ -30,7 +30,7 @@ pub(crate) async fn open_repaired(
             let record = RepairRecord::of(&store)?;
             if !is_wanted(&record, is_automatic(config)) {
                 if record.due.is_some() {
-                    tracing::warn!(due = ?record.due, "a repair is due and `sync.repair` is `off`: the state is used as it is");
+                    tracing::warn!(due = ?record.due, "a repair is due, but `sync.repair` is `off`: the node uses the state as it is");
                 }
                 return Ok(store);
             }
@@ -42,7 +42,7 @@ pub(crate) async fn open_repaired(
             if !is_automatic(config) && record.due != Some(Due::Operator) {
                 return Err(NodeError::Storage(error));
             }
-            tracing::error!(%error, "the state is wrong; it is compared with that of peers");
+            tracing::error!(%error, "the state is wrong; the node compares it with that of peers");
             record
         }
         Err(error) => return Err(error),
@@ -77,14 +77,14 @@ pub(crate) async fn note(config: &NodeConfig, store: &Store, failure: &TaskFailu
     let noted = on_disk(move || {
         let mut record = RepairRecord::of(&store)?;
         if !record.note(number, what) {
-            tracing::error!(batch = %number, "the state was repaired for this batch before: the fault is elsewhere");
+            tracing::error!(batch = %number, "the state was already repaired for this batch: the fault is elsewhere");
             return Ok(false);
         }
         store.put_record(REPAIR_RECORD, &record.encode()?)?;
         Ok(true)
     });
     noted.await.unwrap_or_else(|error| {
-        tracing::error!(%error, "a repair cannot be noted");
+        tracing::error!(%error, "cannot record that a repair is due");
         false
     })
 }

@@ -16,7 +16,7 @@ const SCHEDULE_FILE_BYTES_MAX: u64 = 64 << 10;
 #[derive(Debug, thiserror::Error)]
 pub enum ScheduleFileError {
     /// The file is missing, or it cannot be read.
-    #[error("cannot read the schedule {}: {source}; get it from whoever runs the chain, `schedule` in the configuration names it", path.display())]
+    #[error("cannot read the schedule {}: {source}; get it from the chain's operators; `schedule` in the configuration names it", path.display())]
     Read {
         /// The file that cannot be read.
         path: PathBuf,

@@ -41,7 +41,7 @@ pub(crate) async fn run(store: Store, shutdown: CancellationToken) -> Result<(),
     }
     if store.is_unread() {
         let begin = store.record(RECORD)?.and_then(|bytes| bytes.try_into().ok()).map_or(Path::MIN, Path);
-        tracing::info!(from = ?begin, "the rows that the start did not read are compared with the state's tree");
+        tracing::info!(from = ?begin, "comparing the rows that the start did not read with the state's tree");
         let start = Instant::now();
         let (mut place, mut has_wrapped, mut rows) = (begin, begin == Path::MIN, 0);
         for step in 1u64.. {

@@ -172,7 +172,7 @@ impl Seat {
                 told = Some(Instant::now());
                 let left = about(Duration::from_millis(left_ms));
                 tracing::info!(
-                    "the chain begins in {left}, by the time of its genesis and this machine's clock"
+                    "the chain begins in {left}, according to its genesis time and this machine's clock"
                 );
             }
             tokio::time::sleep(LOOK_INTERVAL.min(Duration::from_millis(left_ms))).await;

@@ -26,7 +26,7 @@ const FORM: Form = Form {
     version: 1,
     // It takes 500 bytes.
     bytes_max: 64 << 10,
-    loss: "the speed of this machine cannot be read, and is measured anew",
+    loss: "cannot read the saved speed of this machine; the node measures it again",
 };
 /// The part of a view in which one node may execute a batch: the primary executes first, and then the others.
 const VIEW_SHARE: f64 = 0.5;
@@ -72,7 +72,7 @@ impl SpeedStatus {
         (*batch_seconds_max > VIEW_SHARE * view_seconds).then(|| {
             format!(
                 "a batch of {gas_limit} gas, all of it {}, takes {batch_seconds_max:.1} s here, and a view lasts {view_seconds:.1} s: lower \
-                 `gas_limit` by a fork, raise `consensus.view_timeout_ms` of all validators, or take a faster machine",
+                 `gas_limit` by a fork, raise `consensus.view_timeout_ms` of all validators, or use a faster machine",
                 slowest.name()
             )
         })
@@ -165,17 +165,18 @@ impl MachineSpeed {
                 let measured = measure(rules.fork, thread_time, goes_on)?;
                 let Some(gas_per_second) = measured else { return Ok(false) };
                 let measured_in_ms = (thread_time() - begun).as_millis() as u64;
-                tracing::info!(speed = ?gas_per_second, measured_in_ms, "gas a second that this machine executes");
+                tracing::info!(speed = ?gas_per_second, measured_in_ms, "measured the gas per second that this machine executes");
                 let saved = Saved { version: FORM.version, conditions, gas_per_second };
                 if let Err(error) = file.write(|| serde_json::to_string_pretty(&saved)) {
-                    tracing::warn!(file = %file.path().display(), %error, "the next start measures the machine again");
+                    tracing::warn!(file = %file.path().display(), %error, "cannot save the speed of this machine; the next start \
+                        measures it again");
                 }
                 saved.gas_per_second
             }
         };
         *self.speeds.write() = Some(speeds);
         if let Some(problem) = self.status()?.and_then(|status| status.problem()) {
-            tracing::warn!(problem, "the chain may ask more than this machine can do");
+            tracing::warn!(problem, "the chain may demand more than this machine can execute");
         }
         Ok(true)
     }

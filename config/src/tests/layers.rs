@@ -95,7 +95,7 @@ fn errors_name_the_layer() {
     for audit in ["2", ".nan"] {
         let error = refused(&text, &[], &[&format!("sync.audit={audit}")]);
         assert!(
-            error.starts_with("--set sync.audit: ") && error.contains("is no share of the batches"),
+            error.starts_with("--set sync.audit: ") && error.contains("is not a share of the batches"),
             "{error}"
         );
     }
@@ -105,7 +105,7 @@ fn errors_name_the_layer() {
         "the environment variable SLIPSTREAM__STORAGE__SNAPSHOTS_KEPT: storage.snapshots_kept: must be from 0 to 1000, not 1001"
     );
     let error = refused(&fullnode("sync: { audit: 2 }\n"), &[], &[]);
-    assert!(error.contains("node.yaml:7:16: sync.audit: 2 is no share"), "{error}");
+    assert!(error.contains("node.yaml:7:16: sync.audit: 2 is not a share"), "{error}");
     loaded(&fullnode("sync: { audit: 2 }\n"), &[], &["sync.audit=0.5"]).unwrap();
     // A malformed value is an error, even if a higher layer replaces it.
     assert!(
@@ -224,9 +224,14 @@ fn instances_are_moved_out_of_each_others_way() {
     assert_eq!(instance(3, "api.listen=127.0.0.1:0").unwrap().config.api.listen.port(), 0);
     let error = instance(3, "api.listen=127.0.0.1:65534").unwrap_err().to_string();
     assert!(
-        error.contains("--set api.listen: api.listen: 127.0.0.1:65534 has no port 3 above it"),
+        error.contains(
+            "--set api.listen: api.listen: the port of 127.0.0.1:65534 plus 3 is above the highest port"
+        ),
         "{error}"
     );
     let error = instance(3, "data_dir=..").unwrap_err().to_string();
-    assert!(error.contains("data_dir: .. has no name that an instance could put its number into"), "{error}");
+    assert!(
+        error.contains("data_dir: .. has no file name to which an instance could add its number"),
+        "{error}"
+    );
 }

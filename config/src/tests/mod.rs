@@ -113,12 +113,12 @@ fn rules_across_sections() {
     );
     let text = refused("role: fullnode\n");
     assert!(
-        text.contains("neither a genesis file nor a waypoint; set `genesis: FILE`, or `waypoint: "),
+        text.contains("a fullnode needs a genesis file or a waypoint, from which its trust starts; set `genesis: FILE`, or `waypoint: "),
         "{text}"
     );
     assert!(
         refused("role: fullnode\ngenesis: g.json\n")
-            .starts_with("conf/node.yaml: network.peers: a fullnode has nobody")
+            .starts_with("conf/node.yaml: network.peers: a fullnode needs a peer to follow")
     );
     let text = refused("role: validator\ngenesis: g.json\nnetwork: { peers_max: 0 }\n");
     assert_eq!(
@@ -135,12 +135,12 @@ fn rules_across_sections() {
     for host in ["http://node1.example", "node1.example:8545", ""] {
         let text = refused(&fullnode(&format!("api: {{ allowed_hosts: [\"{host}\"] }}\n")));
         assert!(
-            text.contains(&format!("api.allowed_hosts: `{host}` is no host name; write names as")),
+            text.contains(&format!("api.allowed_hosts: `{host}` is not a host name; write names as")),
             "{text}"
         );
     }
     let text = refused(&fullnode("api: { allowed_hosts: [\"https://user:ca`nary@host\"] }\n"));
-    assert!(text.contains("`https://***@host` is no host name") && !text.contains("nary"), "{text}");
+    assert!(text.contains("`https://***@host` is not a host name") && !text.contains("nary"), "{text}");
 }
 
 /// Goal: an archive's URL is checked on load, and errors repeat no URL that may hold a secret.
@@ -170,7 +170,7 @@ fn archives_are_urls_without_credentials() {
     assert!(text.contains("one archive is named twice"), "{text}");
     let many: Vec<String> = (0..17).map(|i| format!("\"s3://bucket/{i}\"")).collect();
     let text = refused(&archives(&many.join(", ")));
-    assert!(text.contains("17 archives are more than 16"), "{text}");
+    assert!(text.contains("17 archives exceed the limit of 16"), "{text}");
 }
 
 /// Goal: a number with which the node would fail is refused with its key, line and range, in every section.
@@ -265,7 +265,7 @@ fn sync_policies_are_checked() {
     let sync = |section: &str| fullnode(&format!("sync: {{ {section} }}\n"));
     assert_eq!(
         refused(&sync("audit: 1.5")),
-        "conf/node.yaml:7:16: sync.audit: 1.5 is no share of the batches; set it to a number from 0 (audit none) to 1 (audit all)\n  \
+        "conf/node.yaml:7:16: sync.audit: 1.5 is not a share of the batches; set it to a number from 0 (audit none) to 1 (audit all)\n  \
          |\n7 | sync: { audit: 1.5 }\n  |                ^^^"
     );
     for audit in ["-0.1", ".nan"] {
@@ -273,11 +273,11 @@ fn sync_policies_are_checked() {
         assert!(text.starts_with("conf/node.yaml:7:16: sync.audit: "), "{text}");
     }
     let text = refused(&sync("forbid: [auto]"));
-    assert!(text.contains(":7:17: sync.forbid: `auto` is the choice among the modes"), "{text}");
+    assert!(text.contains(":7:17: sync.forbid: `auto` chooses among the modes"), "{text}");
     for mode in ["auto", "snapshot", "range_delta"] {
         let text = refused(&sync(&format!("mode: {mode}, forbid: [replay, delta]")));
         assert!(
-            text.contains("nothing is left to follow new batches by; leave one of the two out of `forbid`\n"),
+            text.contains("no mode is left to follow new batches; leave one of the two out of `forbid`\n"),
             "{text}"
         );
     }
@@ -299,9 +299,7 @@ fn peers_without_an_address_are_refused() {
     for address in ["0.0.0.0:7400", "[::]:7400", "192.0.2.7:0"] {
         let text = refused(&fullnode("").replace(PEER, &format!("\"{id}@{address}\"")));
         assert!(
-            text.starts_with(&format!(
-                "conf/node.yaml:6:5: network.peers: nobody can be dialled at {id}@{address}: "
-            )),
+            text.starts_with(&format!("conf/node.yaml:6:5: network.peers: cannot dial {id}@{address}: ")),
             "{text}"
         );
     }

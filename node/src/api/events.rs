@@ -48,13 +48,12 @@ pub(super) async fn events(
     headers: HeaderMap,
 ) -> Response {
     if !is_same_site(&headers) {
-        let text = "events are for pages of this node's own address: a page of another site could take every place for listeners\n";
+        let text = "only pages from this node's own address may follow events: a page of another site could take every listener's place\n";
         return (StatusCode::FORBIDDEN, text).into_response();
     }
     let mut place = api.listeners.share(seat.origin());
     if !place.grow_to(1) {
-        return api
-            .busy("listener", "all places for listeners of events are taken, or this address has its share");
+        return api.busy("listener", "too many listeners follow events on this node or from this address");
     }
     let last = headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
     let listener = api.events.listen(last);

@@ -47,9 +47,7 @@ impl Read {
 /// Why a body was not read.
 #[derive(PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum Unread {
-    #[error(
-        "the request is too long: at most {max} bytes are read (`api.max_body_bytes`); ask for less at once"
-    )]
+    #[error("the request is longer than {max} bytes (`api.max_body_bytes`); ask for less at once")]
     TooLong { max: usize },
     #[error("too many long requests are being read")]
     NoRoom,

@@ -239,7 +239,7 @@ async fn seated(ConnectInfo(seat): ConnectInfo<Seat>, request: Request, next: Ne
     // A seat serves one request at a time. The server would also accept HTTP/2, because another crate enables it in
     // hyper. Such a connection counts as awaiting a head, and times out accordingly.
     if request.version() > Version::HTTP_11 {
-        return (StatusCode::HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.1 is spoken here\n").into_response();
+        return (StatusCode::HTTP_VERSION_NOT_SUPPORTED, "this node speaks only HTTP/1.1\n").into_response();
     }
     if request.method() == Method::POST {
         seat.head_read()
@@ -293,10 +293,10 @@ async fn jsonrpc(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Sea
             Ok(None) => StatusCode::NO_CONTENT.into_response(),
             Err(NoPlace) => api.busy(
                 "call",
-                "too many calls at a time that take long or wait for receipts (a part of `api.max_connections`)",
+                "too many calls take long or wait for receipts (they share a part of `api.max_connections`)",
             ),
         },
-        () = seat.sent_away() => api.busy("call", "others need the place of this call, which has not begun"),
+        () = seat.sent_away() => api.busy("call", "other clients need the place of this call, which has not begun"),
     }
 }
 

@@ -144,15 +144,15 @@ async fn only_operator(
             ?from,
             has_token,
             more,
-            "somebody without the operator token tried to operate this node"
+            "a caller without the operator token tried to operate this node"
         );
     }
     let text = if shown.is_some() {
         "this is not the operator token of this node"
     } else {
-        "this needs the operator token of this node, as the header `Authorization: Bearer TOKEN`"
+        "this request needs the operator token of this node, in the header `Authorization: Bearer TOKEN`"
     };
-    let place = "it stands in the file operator.token in the node's data directory, and `slipstream … --config FILE` finds it there";
+    let place = "the token is in the file operator.token in the node's data directory, and `slipstream … --config FILE` finds it there";
     let headers = [(WWW_AUTHENTICATE, "Bearer realm=\"slipstream operator\""), (CONNECTION, "close")];
     (StatusCode::UNAUTHORIZED, headers, format!("{text}: {place}\n")).into_response()
 }
@@ -218,7 +218,7 @@ async fn ban(
         return Err(Refused::new(StatusCode::BAD_REQUEST, &text));
     }
     if body.why.len() > WHY_BYTES_MAX {
-        let text = format!("the reason of a ban has at most {WHY_BYTES_MAX} bytes, not {}", body.why.len());
+        let text = format!("the reason for a ban has at most {WHY_BYTES_MAX} bytes, not {}", body.why.len());
         return Err(Refused::new(StatusCode::BAD_REQUEST, &text));
     }
     let duration = body.seconds.map(Duration::from_secs);
@@ -257,8 +257,8 @@ async fn written(write: impl FnOnce() -> Result<(), String> + Send + 'static) ->
         Ok(Err(problem)) => problem,
         Err(error) => error.to_string(),
     };
-    tracing::warn!(problem, "an order of the operator is not kept over a restart");
-    let text = format!("it is done, and forgotten at a restart: {problem}");
+    tracing::warn!(problem, "a restart will lose an order of the operator");
+    let text = format!("the order is in force, but a restart will lose it: {problem}");
     Err(Refused::new(StatusCode::INTERNAL_SERVER_ERROR, &text))
 }
 
@@ -301,7 +301,7 @@ impl IntoResponse for Refused {
 
 fn peer_of(key: &str) -> Result<PeerId, Refused> {
     key.parse::<PeerId>()
-        .map_err(|error| Refused::new(StatusCode::BAD_REQUEST, &format_args!("no peer's key: {error}")))
+        .map_err(|error| Refused::new(StatusCode::BAD_REQUEST, &format_args!("not a peer's key: {error}")))
 }
 
 fn done() -> Response {

@@ -52,7 +52,7 @@ pub(super) async fn settled(
     Query(Asked { after, epoch }): Query<Asked>,
 ) -> Response {
     let Some(validator) = api.status.validator() else {
-        return (StatusCode::NOT_FOUND, "this node is no validator\n").into_response();
+        return (StatusCode::NOT_FOUND, "this node is not a validator\n").into_response();
     };
     let Some(voted) = validator.status().voted else {
         return later("this validator does not know yet what it voted on");
@@ -67,7 +67,7 @@ pub(super) async fn settled(
     let key = validator.key();
     match api.read(seat.origin(), move |api| api.settled(key, number, Epoch(epoch))).await {
         Ok(Some(settled)) => Json(settled).into_response(),
-        Ok(None) => later(&format!("the certificate of batch {number} is not here yet")),
+        Ok(None) => later(&format!("this validator does not have the certificate of batch {number} yet")),
         Err(failure) => failure,
     }
 }

@@ -100,7 +100,7 @@ fn unsupplied(reason: Unsupplied) -> Result<Vec<u8>, Refusal> {
         Unsupplied::NotKept => Err(not_kept()),
         Unsupplied::Failed(error) => Err(Refusal::failed(error.to_string())),
         Unsupplied::Wrong { bytes, error } => {
-            tracing::warn!(%error, "an archive gives something else than it promised");
+            tracing::warn!(%error, "an archive returned other data than it promised");
             Ok(bytes)
         }
     }

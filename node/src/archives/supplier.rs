@@ -121,7 +121,7 @@ impl Supplier {
 
     fn keep(&self, snapshot: ArchivedSnapshot) {
         let batch = number(&snapshot);
-        tracing::info!(archive = %self.location, peer = %self.id.short(), %batch, "the archive has a snapshot ahead");
+        tracing::info!(archive = %self.location, peer = %self.id.short(), %batch, "the archive has a snapshot ahead of this node's head");
         let mut state = self.state.lock();
         state.snapshots.insert(0, Arc::new(snapshot));
         state.snapshots.truncate(SNAPSHOTS_MAX);
@@ -136,7 +136,7 @@ impl Supplier {
         let failure = looked.err().map(|error| error.to_string());
         let mut state = self.state.lock();
         if let Some(failure) = failure.as_ref().filter(|failure| state.failure.as_ref() != Some(failure)) {
-            tracing::warn!(failure, "an archive offers nothing; it is looked at again and again");
+            tracing::warn!(failure, "an archive offers nothing; this node keeps checking it");
         }
         state.failure = failure;
         pause
@@ -151,7 +151,7 @@ impl Supplier {
         let peer = self.id;
         let refused = |refusal| NetworkError::Refused { peer, refusal };
         if protocol != Protocol::SYNC {
-            return Err(refused(Refusal::not_kept("an archive has snapshots alone")));
+            return Err(refused(Refusal::not_kept("an archive has only snapshots")));
         }
         let snapshots = self.state.lock().snapshots.clone();
         let answered = timeout(limits.deadline, answer(&snapshots, &payload));

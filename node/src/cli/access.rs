@@ -37,7 +37,7 @@ pub(super) fn take(config: &NodeConfig) -> Result<DataLock> {
         Err(LockError::Held { holder, .. }) if holder.api.is_some() => {
             let dir = config.data_dir.display();
             let text = format!(
-                "stop the node first: this command needs {dir} for itself, which is in use by {holder}"
+                "this command needs {dir} for itself, but the directory is in use by {holder}; stop the node first"
             );
             Err(Failed::new(Exit::TryAgain, text).into())
         }

@@ -13,13 +13,13 @@ use super::exit::{Failed, causes};
 pub(super) fn advice(role: Role) -> &'static str {
     match role {
         Role::Fullnode => {
-            "Stop the node, move its data directory away, and start it anew with `sync.mode: snapshot`: it restores the state \
+            "Stop the node, move its data directory away, and start it again with `sync.mode: snapshot`: it restores the state \
              from its peers. Check the disk."
         }
         Role::Validator => {
-            "Never start this validator with an empty data directory or an older copy of it: it would have forgotten its last \
-             vote, and could sign two batches of one number. Restore the directory itself, or let its key never vote again: see \
-             \"Mend\" in docs/operations.md."
+            "Never start this validator with an empty data directory or an older copy of it: it would have \
+             forgotten its last vote, and could sign two batches with one number. Restore the directory itself, or never let its key \
+             vote again: see \"Mend\" in docs/operations.md."
         }
     }
 }

@@ -40,7 +40,7 @@ pub(super) fn export(snapshot: Arc<Snapshot>, location: &Location, role: Role) -
         run(async { Archive::create(location, &Settings::from_env())?.export_snapshot(snapshot).await })?;
     let Exported { summary, uploaded, uploaded_bytes } = advised(exported, role)?;
     print(&described("exported", &summary, location))?;
-    print(&format!("sent {uploaded} objects, {uploaded_bytes} bytes; the others were there"))
+    print(&format!("sent {uploaded} objects, {uploaded_bytes} bytes; the others were already there"))
 }
 
 pub(super) fn import(
@@ -79,8 +79,8 @@ fn damaged(location: &Location, pruned: &PrunedArchive) -> String {
     let (count, named) = (pruned.damaged.len(), named.collect::<String>());
     let outcome = match pruned.on_damage {
         OnDamage::Hold => format!(
-            "{} objects stay because these may name them. Export a snapshot anew; if nobody can repair them, \
-             `slipstream snapshot prune --drop-damaged` deletes them, and what only they need",
+            "{} objects stay because these manifests may name them. Export a snapshot again; if nobody can repair the manifests, \
+             `slipstream snapshot prune --drop-damaged` deletes them and the objects that only they need",
             pruned.held
         ),
         OnDamage::Drop => "they were deleted".to_owned(),

@@ -60,7 +60,7 @@ fn check(args: &CheckArgs) -> Result<()> {
     let config = args.overrides.load(&args.config)?.config;
     if args.overrides.is_instance() && !config.key_file.exists() {
         let key = config.key_file.display();
-        let text = format!("{key} does not exist yet: `slipstream run` with the same --instance makes it");
+        let text = format!("{key} does not exist yet: `slipstream run` with the same --instance creates it");
         return Err(Failed::new(Exit::Config, text).into());
     }
     node::check(&config).or_fail()?;

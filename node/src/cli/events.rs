@@ -26,7 +26,7 @@ const LINE_BYTES_MAX: u64 = 64 << 10;
 pub(super) struct EventsArgs {
     #[command(flatten)]
     node: NodeArgs,
-    /// Resume after the event with this id, as far as the node still has the events that followed it
+    /// Resume after the event with this id, if the node still has the events that followed it
     #[arg(long, value_name = "ID", value_parser = id)]
     after: Option<String>,
 }
@@ -45,9 +45,9 @@ pub(super) fn events(args: &EventsArgs) -> Result<()> {
                         print(&format!("{} {} {}", told.id.as_deref().unwrap_or("-"), told.name, told.json))?;
                         last = told.id.or(last);
                     }
-                    Ok(None) => break note("the node ended the stream; asking it again"),
+                    Ok(None) => break note("the node ended the stream; asking for it again"),
                     Err(error) => {
-                        break note(&format!("the stream broke off ({error}); asking the node again"));
+                        break note(&format!("the stream broke off ({error}); asking for it again"));
                     }
                 }
             },
@@ -93,7 +93,7 @@ pub(super) fn next(stream: &mut impl BufRead) -> io::Result<Option<Told>> {
 /// Checks an event's id: any text that is valid in a header.
 pub(super) fn id(text: &str) -> std::result::Result<String, String> {
     match text.is_empty() || text.len() > 64 || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        true => Err("it is what stands first in a line of `slipstream events`".into()),
+        true => Err("an event's id comes first in its line of `slipstream events`".into()),
         false => Ok(text.to_owned()),
     }
 }

@@ -42,7 +42,7 @@ fn add_predeploys(FilesArgs { genesis: path, out }: &FilesArgs) -> Result<()> {
     genesis_file::save(out, &before.with_predeploys()).or_fail()?;
     let (out, path) = (out.display(), path.display());
     print(&format!(
-        "wrote {out}: another chain than that of {path}, with the contracts that tools expect{kept}"
+        "wrote {out}: a different chain from that of {path}, with the contracts that tools expect{kept}"
     ))
 }
 
@@ -53,11 +53,11 @@ fn admit_unprotected(FilesArgs { genesis: path, out }: &FilesArgs) -> Result<()>
     let (out, path) = (out.display(), path.display());
     print(&match did {
         true => {
-            format!("wrote {out}: the chain of {path}, which admits transactions that name no chain already")
+            format!("wrote {out}: the chain of {path}, which already admits transactions without a chain id")
         }
         false => format!(
-            "wrote {out}: another chain than that of {path}, with transactions that name no chain; one that was signed for \
-             elsewhere can be sent here, too, by anybody"
+            "wrote {out}: a different chain from that of {path}, which admits transactions without a chain id; anybody can replay \
+             on it a transaction without a chain id that was signed for another chain"
         ),
     })
 }

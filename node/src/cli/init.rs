@@ -124,11 +124,12 @@ fn render(args: &InitArgs) -> Result<String> {
     // With a preset, the role and further keys come from the preset.
     let kind = match args.preset {
         Some(preset) => format!(
-            "# What `slipstream config show --origin` shows as of the preset; what stands here is above it.\npreset: {}",
+            "# `slipstream config show --origin` shows the values that come from the preset; values in this file override \
+             them.\npreset: {}",
             preset.name()
         ),
         None => format!(
-            "# validator: executes and certifies while the chain's set names its key. fullnode: follows and serves.\nrole: {role}"
+            "# validator: executes and certifies while the chain's validator set names its key. fullnode: follows and serves.\nrole: {role}"
         ),
     };
     let schema = match args.schema {
@@ -136,7 +137,7 @@ fn render(args: &InitArgs) -> Result<String> {
         false => String::new(),
     };
     let mut text = format!(
-        "{schema}# Configuration of a Slipstream node; every key with its default stands in docs/configuration.md.\n\
+        "{schema}# Configuration of a Slipstream node; docs/configuration.md lists every key with its default.\n\
          # Relative paths start at this file's directory. Check it with: slipstream config check FILE\n\n\
          {kind}\n\n\
          # Database and lock.\n\
@@ -164,9 +165,7 @@ fn render(args: &InitArgs) -> Result<String> {
     let network = SocketAddr::from((Ipv4Addr::UNSPECIFIED, args.network_port));
     writeln!(text, "\nnetwork:\n  # UDP port for peers.\n  listen: \"{network}\"")
         .expect("a String takes everything");
-    text.push_str(
-        "  # Peers that are dialled, and dialled again when they are lost: ID@IP:PORT or ID@NAME:PORT.\n",
-    );
+    text.push_str("  # Peers to dial, and to dial again when they are lost: ID@IP:PORT or ID@NAME:PORT.\n");
     if args.peers.is_empty() {
         text.push_str("  peers: []\n");
     } else {
@@ -175,7 +174,9 @@ fn render(args: &InitArgs) -> Result<String> {
             writeln!(text, "    - \"{peer}\"").expect("a String takes everything");
         }
     }
-    text.push_str("  # Where this node is reached from outside, so that others find it: [\"IP:PORT\"].\n  advertise: []\n");
+    text.push_str(
+        "  # Addresses at which others reach this node from outside: [\"IP:PORT\"].\n  advertise: []\n",
+    );
     if args.preset.is_none() {
         text.push_str(
             "\nsync:\n  # auto, replay (execute everything), delta (apply certified changes), range_delta (apply one merged change)\n  # or snapshot.\n  mode: auto\n",
@@ -184,7 +185,7 @@ fn render(args: &InitArgs) -> Result<String> {
     let api = SocketAddr::from((Ipv4Addr::LOCALHOST, args.api_port));
     write!(
         text,
-        "\napi:\n  # JSON-RPC at POST /, /v1/status, /metrics and /health. Nothing here asks who is calling: keep it on loopback\n  \
+        "\napi:\n  # JSON-RPC at POST /, /v1/status, /metrics and /health. The API authenticates nobody: keep it on loopback\n  \
          # or behind a proxy.\n  listen: \"{api}\"\n\n\
          log:\n  filter: info\n  # text or json\n  format: text\n",
     )

@@ -48,7 +48,7 @@ pub struct Cli {
 enum Command {
     /// Write a configuration and a key into a directory
     Init(init::InitArgs),
-    /// Run a node until it is told to stop (ctrl-c or SIGTERM)
+    /// Run a node until a signal stops it (ctrl-c or SIGTERM)
     Run(run::RunArgs),
     /// Show the state of a running node
     Status(status::StatusArgs),
@@ -81,7 +81,7 @@ enum Command {
     /// Show and change what a running node logs
     #[command(subcommand)]
     Log(log::LogCommand),
-    /// Collect the information that somebody needs to help
+    /// Collect the information that a helper needs
     #[command(subcommand)]
     Debug(debug::DebugCommand),
     /// Print a shell script that completes this program's arguments

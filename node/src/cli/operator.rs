@@ -86,7 +86,7 @@ pub(super) fn running(config: &NodeConfig) -> Result<NodeUrl> {
             Some(api) => api,
             None => {
                 let text =
-                    format!("the data directory {dir} is in use by {holder}, which is no running node");
+                    format!("the data directory {dir} is in use by {holder}, which is not a running node");
                 return Err(Failed::new(Exit::TryAgain, text).into());
             }
         },
@@ -101,8 +101,8 @@ pub(super) fn running(config: &NodeConfig) -> Result<NodeUrl> {
         api.ip() == configured.ip() && (configured.port() == 0 || api.port() == configured.port());
     if !is_configured {
         let text = format!(
-            "the node that runs on {dir} answers at {api}, and the configuration says {configured}: start it again with this \
-             configuration, or give the node by --api and its token by --token-file"
+            "the node that runs on {dir} answers at {api}, but the configuration says {configured}: restart it with this \
+             configuration, or name the node with --api and its token with --token-file"
         );
         return Err(Failed::new(Exit::Config, text).into());
     }

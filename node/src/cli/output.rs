@@ -14,7 +14,7 @@ use super::exit::OrFail as _;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OutputError {
     /// The reader has exited, as `head` does.
-    #[error("nobody reads the output any more")]
+    #[error("the reader of the output is gone")]
     Closed,
     /// For example, the output goes to a file on a full disk.
     #[error("cannot write the output: {0}")]

@@ -98,18 +98,16 @@ pub(super) fn peers(command: &PeersCommand) -> Result<()> {
         PeersCommand::Add(AddArgs { peer, node }) => {
             let body = AddBody { at: peer.at.to_string() };
             node.find()?.order::<Value>("PUT", &format!("/v1/operator/peers/{}", peer.id), &body)?;
-            print(&format!("{peer} is dialled and kept, also after a restart, until it is removed"))
+            print(&format!("{peer} is dialled and kept, even after a restart, until it is removed"))
         }
         PeersCommand::Remove(KeyArgs { peer, node }) => {
             node.find()?.order::<Value>("DELETE", &format!("/v1/operator/peers/{peer}"), &json!({}))?;
-            print(&format!(
-                "{peer} is neither dialled nor kept any more; it may still come in unless it is banned"
-            ))
+            print(&format!("{peer} is no longer dialled or kept; it may still connect unless it is banned"))
         }
         PeersCommand::Ban(args) => ban(args),
         PeersCommand::Unban(KeyArgs { peer, node }) => {
             node.find()?.order::<Value>("DELETE", &format!("/v1/operator/bans/{peer}"), &json!({}))?;
-            print(&format!("{peer} is let in again"))
+            print(&format!("{peer} may connect again"))
         }
         PeersCommand::Ping(args) => ping(args),
     }

@@ -73,7 +73,7 @@ pub(super) fn read(args: &ReadArgs) -> Result<()> {
     let quorum = trust.set().quorum();
     if standings.len() < quorum {
         let text = format!(
-            "{} of the {} validators that make a quorum answer{}",
+            "only {} validators answer, and a quorum needs {}{}",
             standings.len(),
             quorum,
             silent.iter().map(|reason| format!("; {reason}")).collect::<String>()
@@ -119,8 +119,8 @@ fn standings(nodes: &[NodeUrl], trust: &mut Trust) -> (Vec<Standing>, Vec<String
         let is_new = standings.iter().all(|standing| standing.witness.key != key);
         let reason = match trust.verify(&certificate) {
             Err(error) => error.to_string(),
-            Ok(()) if trust.set().index_of(&key).is_none() => format!("{key} is no validator"),
-            Ok(()) if !is_new => format!("{key} was asked at another address already"),
+            Ok(()) if trust.set().index_of(&key).is_none() => format!("{key} is not a validator"),
+            Ok(()) if !is_new => format!("{key} already answered at another address"),
             Ok(()) => {
                 let witness = Witness { node: node.clone(), key };
                 standings.push(Standing { witness, number: certificate.info.number });

@@ -73,7 +73,7 @@ fn make_key(config: &NodeConfig) -> Result<()> {
     if config.data_dir.join(DATABASE).exists() {
         let (key, data) = (config.key_file.display(), config.data_dir.display());
         let text = format!(
-            "the key file {key} is missing, and {data} has the store of the node that had it: put the key back, or move {data} away"
+            "the key file {key} is missing, but {data} holds the store of the node that used it: put the key back, or move {data} away"
         );
         return Err(Failed::new(Exit::Config, text).into());
     }
@@ -150,7 +150,8 @@ fn raise_file_size() -> Result<()> {
     if let Some(bytes) = getrlimit(Resource::Fsize).current {
         tracing::warn!(
             bytes,
-            "files may not be longer than this: the store's are up to some hundred MiB; raise `ulimit -f`, or LimitFSIZE of systemd"
+            "this process may not write longer files, but the store's files reach a few hundred MiB: raise `ulimit -f`, or \
+             LimitFSIZE of systemd"
         );
     }
     Ok(())
@@ -221,7 +222,7 @@ async fn run_once(
         }
     };
     if node.is_to_be_repaired(config, &failure).await {
-        tracing::error!(error = %failure, "the state is wrong: the node begins anew and repairs it");
+        tracing::error!(error = %failure, "the state is wrong: the node restarts and repairs it");
         if let Err(error) = node.stop().await {
             tracing::warn!(%error, "another task failed as well");
         }
@@ -241,7 +242,7 @@ async fn start(config: &NodeConfig, log: &Log, patience: Duration) -> std::resul
     loop {
         match Node::start(config, log.clone()).await {
             Err(error) if is_held(&error) && began.elapsed() < patience => {
-                tracing::debug!(%error, "the node before is still ending");
+                tracing::debug!(%error, "the previous node is still ending");
                 tokio::time::sleep(RESTART_PAUSE).await;
             }
             started => return started,
@@ -306,7 +307,7 @@ impl Signals {
                 _ = terminate.recv() => return "SIGTERM",
                 _ = hung_up => {
                     log.reopen();
-                    let said = if log.has_file() { "the log file is opened anew" } else { "there is no log file to open anew" };
+                    let said = if log.has_file() { "reopened the log file" } else { "there is no log file to reopen" };
                     tracing::info!(signal = "SIGHUP", "{said}");
                 }
             }

@@ -11,7 +11,7 @@ use super::{Cli, exit::OrFail as _, output::print};
 
 #[derive(Debug, Args)]
 pub(super) struct CompletionsArgs {
-    /// The shell
+    /// The shell that will read the script
     #[arg(value_enum)]
     shell: Shell,
 }

@@ -60,7 +60,7 @@ pub(super) fn slot(text: &str) -> std::result::Result<B256, String> {
 
 pub(super) fn verify_account(args: &VerifyArgs) -> Result<()> {
     if args.slot.len() > SLOTS_MAX {
-        let text = format!("{} slots are asked for, at most {SLOTS_MAX} are proved at once", args.slot.len());
+        let text = format!("{} slots are too many: one proof covers at most {SLOTS_MAX}", args.slot.len());
         return Err(Failed::new(Exit::Usage, text).into());
     }
     let node = NodeUrl::parse(&args.api)?;
@@ -157,7 +157,10 @@ fn table(args: &VerifyArgs, client: &LightClient, verified: &VerifiedAccount, ag
             verified.certified
         )),
     );
-    rows.add("waypoint", Some(format!("{} (begins later clients at this epoch)", client.waypoint())));
+    rows.add(
+        "waypoint",
+        Some(format!("{} (later clients can start from it at this epoch)", client.waypoint())),
+    );
     rows.0
 }
 

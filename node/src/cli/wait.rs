@@ -62,7 +62,7 @@ impl FromStr for Condition {
                 let number = number.parse().map_err(|_| format!("`{number}` is not a batch number"))?;
                 Ok(Condition::Batch(BatchNumber::new(number)))
             }
-            _ => Err("it is one of synced, batch=N, ready, healthy".into()),
+            _ => Err("it must be synced, batch=N, ready or healthy".into()),
         }
     }
 }
@@ -97,10 +97,9 @@ impl Condition {
             )),
             Condition::Healthy => {
                 let shared = shared_keys.first().map(|key| key.problem.clone());
-                let unknown = rules
-                    .unknown
-                    .first()
-                    .map(|fork| format!("peers' schedules have the fork {fork}, which this node's lacks"));
+                let unknown = rules.unknown.first().map(|fork| {
+                    format!("peers' schedules have the fork {fork}, which this node's schedule lacks")
+                });
                 let alert = blocker.filter(|blocker| blocker.alert).map(blocked);
                 sync.alarm
                     .clone()
@@ -146,15 +145,15 @@ pub(super) fn wait(args: &WaitArgs) -> Result<()> {
 fn duration(text: &str) -> std::result::Result<Duration, String> {
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| "a number and a unit, such as 60s".to_owned())?;
+    let number: u64 = number.parse().map_err(|_| "it must be a number and a unit, such as 60s".to_owned())?;
     let time = match unit {
         "ms" => Some(Duration::from_millis(number)),
         "s" => Some(Duration::from_secs(number)),
         "m" => number.checked_mul(60).map(Duration::from_secs),
         "h" => number.checked_mul(3_600).map(Duration::from_secs),
-        _ => return Err("its unit is ms, s, m or h, such as 60s".into()),
+        _ => return Err("its unit must be ms, s, m or h, as in 60s".into()),
     };
-    time.filter(|time| *time <= TIMEOUT_MAX).ok_or_else(|| "at most a year".into())
+    time.filter(|time| *time <= TIMEOUT_MAX).ok_or_else(|| "it must be at most a year".into())
 }
 
 #[cfg(test)]

@@ -186,8 +186,8 @@ fn write(line: Line, status: &NodeStatus) {
 
 fn over(reason: Reason) -> &'static str {
     match reason {
-        Reason::NoPeers => "peers are there again",
-        Reason::Behind | Reason::Stalled => "this node moves on again",
+        Reason::NoPeers => "peers are back",
+        Reason::Behind | Reason::Stalled => "this node makes progress again",
         Reason::Halted => "the chain makes batches again",
         Reason::NoBatch => "the chain has its first batch",
     }

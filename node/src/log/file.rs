@@ -126,7 +126,7 @@ impl LogFile {
         if self.told_at.is_none_or(|at| now.duration_since(at) >= TELL_EVERY) {
             self.told_at = Some(now);
             let path = self.path.display();
-            tracing::error!(%path, %error, "the log file cannot be written: lines are lost there, and counted");
+            tracing::error!(%path, %error, "cannot write the log file: it loses lines, and they are counted");
         }
     }
 }
@@ -154,7 +154,7 @@ fn append(path: &Path) -> io::Result<Open> {
     let found = file.metadata()?;
     // A pipe or a terminal has no length, and cannot be rotated.
     if !found.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     Ok(Open { file, bytes: found.len() })
 }

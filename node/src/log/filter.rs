@@ -24,13 +24,13 @@ pub enum FilterError {
         reason: String,
     },
     /// The text is longer than any sensible filter.
-    #[error("a log filter of {bytes} bytes is longer than {FILTER_BYTES_MAX}")]
+    #[error("the log filter has {bytes} bytes, more than the limit of {FILTER_BYTES_MAX}")]
     TooLong {
         /// The length of the filter's text.
         bytes: usize,
     },
     /// The process has another log than this node's.
-    #[error("this node does not run as a program of its own: its log is that of the program around it")]
+    #[error("this node runs inside another program: its log belongs to that program")]
     NotInstalled,
 }
 

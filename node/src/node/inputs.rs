@@ -136,7 +136,7 @@ pub(super) async fn open_store(
     };
     let lock = lock::acquire(&config.data_dir, Some(address_of(api)?))?;
     let orders = OrdersFile::establish(&config.data_dir, before.orders)
-        .map_err(|source| NodeError::Io { action: "take over the operator's orders on peers", source })?;
+        .map_err(|source| NodeError::Io { action: "take over the operator's orders about peers", source })?;
     let bans = BansFile::establish(&config.data_dir, before.bans)
         .map_err(|source| NodeError::Io { action: "take over the node's own bans", source })?;
     starting.stage("opening the store");
@@ -209,7 +209,7 @@ pub(crate) async fn open_database(config: &NodeConfig, dir: &Path) -> Result<Sto
     let open = move || {
         let store = Store::open(&storage, &dir)?;
         if let Err(error) = store.keep_reserve() {
-            tracing::warn!(%error, "no room can be kept for `slipstream db prune`: on a full disk it needs some that is made by hand");
+            tracing::warn!(%error, "cannot reserve space for `slipstream db prune`: on a full disk, free some space by hand before it");
         }
         Ok::<_, StorageError>(store)
     };

@@ -42,14 +42,14 @@ pub(crate) enum RpcError {
     InvalidParams(String),
     // The first words of these are geth's: tools match them.
     #[error(
-        "missing trie node: state of batch {asked} is not kept; this node answers for batches {first} to {head}: ask one that keeps \
-         more (storage.state_history)"
+        "missing trie node: state of batch {asked} is not kept; this node has the states of batches {first} to {head}: ask a node \
+         that keeps more (storage.state_history)"
     )]
     StateNotKept { asked: BatchNumber, first: BatchNumber, head: BatchNumber },
     #[error(
         "missing trie node: state of batch {asked} is not here yet; this node has the states of batches {first} to {head}, and fetches \
-         those from {to_come} on as far as a peer knows them (`sync.backfill` and `sync.past_states` of the status): ask again later, or \
-         ask a node that keeps them"
+         those from {to_come} on if a peer knows them (`sync.backfill` and `sync.past_states` of the status): ask again later, or ask a \
+         node that keeps them"
     )]
     StateNotYetKept { asked: BatchNumber, first: BatchNumber, head: BatchNumber, to_come: BatchNumber },
     #[error("header not found: batch {asked} does not exist yet; the head is batch {head}")]
@@ -57,13 +57,13 @@ pub(crate) enum RpcError {
     #[error("header for hash not found: no block here has the hash {0}")]
     UnknownHash(B256),
     #[error(
-        "no certificate of batch {asked} or a later one is here yet, and a proof needs one; try again when the node is in sync"
+        "a proof needs a certificate of batch {asked} or later, and this node has none yet; try again when the node is in sync"
     )]
     NotCertified { asked: BatchNumber },
     // The first words are geth's.
     #[error(
-        "the method eth_getProof does not exist/is not available: the state is no Merkle-Patricia trie, and no block hash of Ethereum's \
-         stands for it; slipstream_getProof proves accounts and slots by the validators' signatures (docs/light-clients.md)"
+        "the method eth_getProof does not exist/is not available: the state is not a Merkle-Patricia trie under an Ethereum block \
+         hash; slipstream_getProof proves accounts and slots by the validators' signatures (docs/light-clients.md)"
     )]
     NoTrie,
     #[error("unknown block {0}")]
@@ -77,7 +77,7 @@ pub(crate) enum RpcError {
     #[error("pruned history unavailable: this node has no {what} of batch {number} yet: {to_come}")]
     NotYetStored { what: &'static str, number: BatchNumber, to_come: ToCome },
     #[error(
-        "pruned history unavailable: this node knows no {what} with this hash yet, and not all of them: {to_come}"
+        "pruned history unavailable: this node knows no {what} with this hash, and it does not have all of them yet: {to_come}"
     )]
     NotYetKnown { what: &'static str, to_come: ToCome },
     #[error(
@@ -97,8 +97,8 @@ pub(crate) enum RpcError {
     )]
     NoTransactions,
     #[error(
-        "pruned history unavailable: this node finds no executed transaction by its hash (`storage.transaction_index`); ask a node \
-         that does, or this one by block and index"
+        "pruned history unavailable: this node cannot find an executed transaction by its hash (`storage.transaction_index`); ask \
+         a node that can, or ask this one by block and index"
     )]
     NoPlaces,
     #[error(
@@ -119,7 +119,7 @@ pub(crate) enum RpcError {
         "The transaction was added to the transaction pool but cannot be processed due to a missing nonce or insufficient funds"
     )]
     NotReady { hash: B256 },
-    #[error("nobody waits for the answer any more")]
+    #[error("the caller no longer waits for the answer")]
     NobodyWaits,
     // The first words are geth's.
     #[error("execution aborted (timeout = {limit:?}): the call takes too long; ask for less, or set `{key}`")]
@@ -131,7 +131,8 @@ pub(crate) enum RpcError {
     #[error("{0}")]
     TooMuch(String),
     #[error(
-        "limit exceeded: the call takes long, and too many such calls are being answered (a part of `api.max_connections`); ask again later"
+        "limit exceeded: the call takes long, and the node is already answering too many long calls \
+         (a part of `api.max_connections`); ask again later"
     )]
     TooManyLong,
     /// See [`RpcError::is_large_batch`].
@@ -175,7 +176,7 @@ impl RpcError {
             return Ok(());
         }
         let text = format!(
-            "the call's output has {} bytes, at most {OUTPUT_BYTES_MAX} are answered; ask for less at once",
+            "the call's output has {} bytes, but an answer holds at most {OUTPUT_BYTES_MAX}; ask for less at once",
             output.len()
         );
         Err(RpcError::TooMuch(text))

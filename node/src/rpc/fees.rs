@@ -241,7 +241,7 @@ impl Visitor<'_> for CountVisitor {
     type Value = Count;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a number of blocks: hexadecimal digits behind 0x, or decimal ones")
+        f.write_str("a number of blocks: hexadecimal digits after 0x, or decimal ones")
     }
 
     fn visit_u64<E: de::Error>(self, count: u64) -> Result<Count, E> {

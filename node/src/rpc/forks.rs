@@ -104,7 +104,7 @@ fn activation_s(context: &RpcContext, head: &BatchHeader, fork: &ScheduledFork) 
     };
     if first > head.number.next() {
         return Err(RpcError::Rejected(format!(
-            "eth_config tells of forks by their time, and that of batch {first}, at which fork {} begins, is not known yet: the \
+            "eth_config reports forks by their time, and the time of batch {first}, where fork {} begins, is not known yet: the \
              status (/v1/status) names the fork",
             fork.name
         )));

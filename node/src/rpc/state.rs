@@ -130,7 +130,7 @@ impl<'de> Visitor<'de> for SlotsVisitor {
             // In different letter case, the same address is another key of the object.
             if asked.insert(address, slots.iter().map(|slot| slot.0.0).collect()).is_some() {
                 return Err(A::Error::custom(format!(
-                    "{address} stands there twice; list all its slots once"
+                    "{address} appears twice; list it once with all its slots"
                 )));
             }
         }

@@ -32,8 +32,8 @@ impl fmt::Display for ToCome {
         let ToCome { lowest, wanted_from } = self;
         write!(
             f,
-            "the backfill has all batches from {lowest} on, and fetches those down to {wanted_from}; ask again when it has it \
-             (`sync.backfill` of the status), or ask a node that keeps it"
+            "the backfill has all batches from {lowest} on, and fetches the earlier ones down to {wanted_from}; ask again later \
+             (`sync.backfill` of the status shows how far it is), or ask a node that keeps it"
         )
     }
 }

@@ -85,7 +85,7 @@ pub(super) fn copied(
         let advice =
             if of.is_some() { "ask for it by hash" } else { "ask for one sender with txpool_contentFrom" };
         let text = format!(
-            "the pool holds {too_much}, one answer shows at most {transactions_max} of {bytes_max}; {advice}"
+            "the pool holds {too_much}, but one answer shows at most {transactions_max} of {bytes_max}; {advice}"
         );
         RpcError::TooMuch(text)
     })

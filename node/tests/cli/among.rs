@@ -217,7 +217,7 @@ fn who_lost_all_peers_is_alone_and_cannot_know_what_others_have() {
     drop(among.relay_home);
     let alone = health(node, home, Some("no_peers"));
     let text = alone["blocker"]["text"].as_str().unwrap();
-    assert!(text.starts_with("no peer is connected: none of 4 configured ones can be reached ("), "{text}");
+    assert!(text.starts_with("no peer is connected: all 4 configured ones are unreachable ("), "{text}");
     until("the warning", home, || (warned(home, "reason=\"no_peers\"") == warnings + 1).then_some(()));
     let syncing = || node.rpc("eth_syncing", json!([]))["result"].clone();
     until("that it cannot know", home, || syncing().is_object().then_some(()));

@@ -83,7 +83,7 @@ fn what_is_in_the_database_is_shown_beside_the_node() {
             vec!["batch", "999999"],
             format!("the header of batch 999999 is not stored here; the database has batches up to {head}"),
         ),
-        (vec!["account", &sender, "--at", "999999"], "the state behind batch 999999 is not kept".into()),
+        (vec!["account", &sender, "--at", "999999"], "the state after batch 999999 is not kept".into()),
         (vec!["transaction", block["hash"].as_str().unwrap()], "is not stored here".into()),
         (vec!["code", block["hash"].as_str().unwrap()], "code 0x".into()),
     ] {
@@ -143,9 +143,7 @@ fn a_fullnode_that_was_rolled_back_follows_again() {
     validator.stop();
     let (code, text) = ended(&["db", "rollback", "--config", &there, "--to", "12"]);
     assert!(
-        code == 1
-            && text.contains("A validator is never rolled back")
-            && text.contains("has voted up to batch"),
+        code == 1 && text.contains("Never roll back a validator") && text.contains("has voted up to batch"),
         "{code}: {text}"
     );
 }

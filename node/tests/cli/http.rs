@@ -361,6 +361,6 @@ fn http_2_is_not_spoken() {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     let answer = String::from_utf8_lossy(&answer);
-    assert!(answer.contains("only HTTP/1.1 is spoken here") && !answer.contains("chain_id"), "{answer}");
+    assert!(answer.contains("this node speaks only HTTP/1.1") && !answer.contains("chain_id"), "{answer}");
     node.stop();
 }

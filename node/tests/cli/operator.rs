@@ -57,7 +57,7 @@ fn the_log_of_a_running_node_is_changed_and_kept() {
     assert_eq!(filter(&[], true).trim(), "info,slipstream_sync=info");
     let text = filter(&["info,=x="], false);
     assert!(text.contains("at character 6: `=x=` is not a log filter"), "{text}");
-    assert!(filter(&[&"a".repeat(5_000)], false).contains("longer than 4096"));
+    assert!(filter(&[&"a".repeat(5_000)], false).contains("more than the limit of 4096"));
     let lines = |name: &str| fs::read_to_string(chain.path(name)).unwrap_or_default();
     until("lines at the first level", || lines("node.log").contains(" INFO ").then_some(()));
     assert!(!lines("node.log").contains(" DEBUG "));
@@ -69,9 +69,7 @@ fn the_log_of_a_running_node_is_changed_and_kept() {
 
     fs::rename(chain.path("node.log"), chain.path("moved.log")).unwrap();
     node.signal(Signal::HUP);
-    until("the file is there again", || {
-        lines("node.log").contains("the log file is opened anew").then_some(())
-    });
+    until("the file is there again", || lines("node.log").contains("reopened the log file").then_some(()));
     until("the files have what standard error has", || {
         let told = lines("log");
         let kept = [lines("moved.log"), lines("node.log")].concat();
@@ -103,7 +101,7 @@ fn a_reload_ends_no_service() {
     let node = Running::of(child, &chain.path("log"));
     node.signal(Signal::HUP);
     let lines = || fs::read_to_string(chain.path("log")).unwrap();
-    until("the node says so", || lines().contains("there is no log file to open anew").then_some(()));
+    until("the node says so", || lines().contains("there is no log file to reopen").then_some(()));
     node.stop();
 }
 
@@ -156,7 +154,7 @@ fn only_who_has_the_token_is_obeyed() {
     assert!(code == 2 && text.contains("--token-file"), "{code}: {text}");
 
     let log = || fs::read_to_string(chain.path("log")).unwrap();
-    let tried = "somebody without the operator token tried to operate this node";
+    let tried = "a caller without the operator token tried to operate this node";
     // The log is written in the background.
     until("the log tells of strangers", || log().contains(tried).then_some(()));
     let everything = [node.http("GET /v1/status", ""), log()].concat();
@@ -177,7 +175,7 @@ fn the_token_goes_to_the_nodes_own_process_alone() {
     let listen = format!("api: {{ listen: \"{}\" }}\n", thief.local_addr().unwrap());
     chain.configure(&listen);
     let (code, text) = ended(&["log", "filter", "--config", &chain.config()]);
-    assert!(code == 78 && text.contains("start it again with this configuration"), "{code}: {text}");
+    assert!(code == 78 && text.contains("restart it with this configuration"), "{code}: {text}");
     node.stop();
     let (code, text) = ended(&["log", "filter", "--config", &chain.config()]);
     assert!(code == 75 && text.contains("no node runs on the data directory"), "{code}: {text}");
@@ -211,17 +209,17 @@ fn peers_are_listed_added_banned_and_asked() {
     let json: Value = serde_json::from_str(&peers(&["list", "--json"], true)).unwrap();
     assert_eq!((&json["bans"][0]["by"], &json["bans_count"]), (&"operator".into(), &1.into()), "{json}");
     assert!(peers(&["ping", key], false).contains("is banned by this node"));
-    assert!(peers(&["unban", key], true).contains("is let in again"));
+    assert!(peers(&["unban", key], true).contains("may connect again"));
     assert!(peers(&["unban", key], false).contains("is not banned"));
     until("it comes back", || has_peer(&validator, key).then_some(()));
 
-    assert!(peers(&["add", &address], true).contains("also after a restart"));
+    assert!(peers(&["add", &address], true).contains("even after a restart"));
     assert!(
         peers(&["list"], true).contains(&format!("{address} connected (added)")),
         "{}",
         peers(&["list"], true)
     );
-    assert!(peers(&["remove", key], true).contains("neither dialled nor kept"));
+    assert!(peers(&["remove", key], true).contains("no longer dialled or kept"));
     assert!(peers(&["remove", key], false).contains("was not added"));
     let nobody = format!("{key}@0.0.0.0:7400");
     assert!(peers(&["add", &nobody], false).contains("nobody can be dialled at"));
@@ -268,7 +266,9 @@ fn orders_on_peers_hold_over_a_restart() {
     // The log is written in the background.
     let logged =
         |node: &Running, words: &str| fs::read_to_string(&node.log).unwrap().contains(words).then_some(());
-    until("the log tells of the orders", || logged(&node, "orders on peers of before this start hold"));
+    until("the log tells of the orders", || {
+        logged(&node, "orders about peers from before this start are still in force")
+    });
     let after = list();
     for (at, value) in [
         ("/bans/0/id", own.into()),
@@ -293,15 +293,12 @@ fn orders_on_peers_hold_over_a_restart() {
     assert!(text.contains(&format!("{added} ")) && text.contains("(added)"), "{text}");
     peers(&["unban", own], true);
     until("it comes back", || has_peer(&node, own).then_some(()));
-    assert!(peers(&["remove", own], true).contains("neither dialled nor kept"));
+    assert!(peers(&["remove", own], true).contains("no longer dialled or kept"));
     node.stop();
 
     let node = Running::start(&other);
     let text = peers(&["list"], true);
-    assert!(
-        text.contains(&format!("removed      the validator {address} stands in network.peers")),
-        "{text}"
-    );
+    assert!(text.contains(&format!("removed      the validator {address} is in network.peers")), "{text}");
     assert_eq!(list()["bans_count"], 1, "{text}");
     node.stop();
 
@@ -311,7 +308,7 @@ fn orders_on_peers_hold_over_a_restart() {
     until("it follows again", || has_peer(&node, own).then_some(()));
     assert_eq!(list()["bans_count"], 0);
     assert_eq!(fs::read_to_string(data.join("operator.peers.damaged")).unwrap(), "{");
-    for words in ["operator.peers.damaged", "order anew"] {
+    for words in ["operator.peers.damaged", "and repeat them"] {
         until("the log tells of the damage", || logged(&node, words));
     }
     node.stop();

@@ -43,7 +43,7 @@ fn health_is_an_exit_code() {
     node.stop();
     for more in [&[][..], &["--live"]] {
         let (code, text) = ask(more);
-        assert!(code == 75 && text.contains("nobody listens"), "{code}: {text}");
+        assert!(code == 75 && text.contains("nothing listens"), "{code}: {text}");
     }
 }
 

@@ -353,7 +353,7 @@ fn sockets_are_shared_by_address() {
     let crowd: Vec<Socket> = (3..40).filter_map(|host| open(host).ok()).collect();
     assert!(crowd.len() > 10, "{}", crowd.len());
     let (code, reason) = first[0].closed().unwrap();
-    assert!(code == 1013 && reason.starts_with("others need the place"), "{code} {reason}");
+    assert!(code == 1013 && reason.starts_with("other addresses need the place"), "{code} {reason}");
     assert_eq!(Socket::open(&node, "/").ask("eth_chainId", json!([]))["result"], "0x1cbd");
     assert_eq!(node.rpc("eth_chainId", json!([]))["result"], "0x1cbd");
     drop((first, crowd));

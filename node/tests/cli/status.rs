@@ -172,7 +172,7 @@ fn what_does_not_answer_is_told_apart() {
     let api = format!("http://{closed}");
     let (code, text) = ended(&["status", "--api", &api]);
     let nobody =
-        format!("nobody listens at {api}: the node does not run, or its api.listen is another address");
+        format!("nothing listens at {api}: the node is not running, or its api.listen is another address");
     assert!(code == 75 && text.contains(&nobody), "{code}: {text}");
     let (code, text) = ended(&["wait", "--for", "batch=3", "--timeout", "300ms", "--api", &api]);
     assert!(
@@ -232,7 +232,7 @@ fn a_watched_status_goes_on() {
         assert!(line.contains(" head=") && line.contains("progress=\"") && !line.contains('\x1b'), "{line}");
     }
     node.stop();
-    assert!((0..60).any(|_| line().starts_with("nobody listens at http://")));
+    assert!((0..60).any(|_| line().starts_with("nothing listens at http://")));
 }
 
 /// A process that is killed when the test ends.

@@ -104,7 +104,7 @@ async fn a_validator_is_added_and_the_proposer_removed_under_load() {
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && text.contains("too few validators"), "{text}");
     let text = succeed(&validators(&devnet, 1, &["add", &new, "--fee-recipient", fees], Some(&key_file)));
-    assert!(text.contains("ends the epoch: the change counts from batch"), "{text}");
+    assert!(text.contains("ends the epoch: the change takes effect from batch"), "{text}");
     wait(&devnet, &all, "epoch 1", |index, status| {
         status.epoch.number == 1
             && status.epoch.validators.contains(&new)
@@ -120,7 +120,7 @@ async fn a_validator_is_added_and_the_proposer_removed_under_load() {
     })
     .await;
     let listed = succeed(&validators(&devnet, 0, &["list"], None));
-    assert!(listed.contains("none waits") && listed.contains(&new) && !listed.contains(&old), "{listed}");
+    assert!(listed.contains("none pending") && listed.contains(&new) && !listed.contains(&old), "{listed}");
 
     let waypoint = devnet.nodes()[1].status().await.unwrap().waypoint.unwrap();
     all.push(devnet.add_fullnode_by_waypoint("trusts", SyncMode::Auto, &waypoint).await.unwrap());

@@ -84,7 +84,7 @@ impl<'a> Asked<'a> {
             1..=ARRAY_MAX => Ok(Asked::Array(list.first.into_iter().map(Request::read).collect())),
             len => {
                 let text =
-                    format!("batch too large: {len} requests in one array, at most {ARRAY_MAX} are answered");
+                    format!("batch too large: {len} requests in one array, but the limit is {ARRAY_MAX}");
                 Err(error(NO_ID, INVALID_REQUEST_CODE, &text))
             }
         }
@@ -298,7 +298,7 @@ impl JsonRpc {
             (_, true) => error(
                 request.id().unwrap_or(NO_ID),
                 TOO_LARGE_CODE,
-                "response too large: ask in smaller arrays",
+                "response too large: send smaller arrays",
             ),
             (Request::Invalid(id), _) => error(
                 id,
@@ -396,8 +396,7 @@ impl JsonRpc {
             return;
         }
         self.metrics.api_refused.with_label_values(&["answer"]).inc();
-        let text =
-            "limit exceeded: too many long answers are being read slowly; ask again, or for less at once";
+        let text = "limit exceeded: slow clients are still reading too many long answers; ask again, or ask for less at once";
         let id = if id.len() <= ID_SHOWN_MAX { id } else { NO_ID };
         answer.text.push_short(separator);
         answer.text.push_short(&error(id, LIMIT_EXCEEDED_CODE, text));
@@ -428,8 +427,9 @@ async fn in_time<T>(asking: Asking<'_, '_>, work: impl Future<Output = T>) -> Op
 
 /// The answers to a body whose transactions may not be on disk: all of them are errors.
 fn unacknowledged(ids: &[&str], is_array: bool, reason: &str) -> String {
-    let text =
-        format!("the transactions may be lost in a power cut, and are not acknowledged: {reason}; ask again");
+    let text = format!(
+        "the transactions are not acknowledged, because a power cut could lose them: {reason}; ask again"
+    );
     let answers: Vec<_> = ids.iter().map(|id| error(id, INTERNAL_ERROR_CODE, &text)).collect();
     if is_array && !answers.is_empty() { format!("[{}]", answers.join(",")) } else { answers.concat() }
 }

@@ -39,7 +39,8 @@ fn document() -> Value {
         "info": {
             "title": "Slipstream node",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "What a node says of itself, and Ethereum's JSON-RPC. Programs match on enums; texts are for people, and change.",
+            "description": "What a node reports about itself, and Ethereum's JSON-RPC. Programs match on enums; texts are for \
+             people, and change.",
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
         "servers": [{ "url": "/" }],
@@ -54,25 +55,29 @@ fn document() -> Value {
 fn paths(schemas: &mut SchemaGenerator) -> Map<String, Value> {
     let health = content(JSON, schema::<Health>(schemas));
     let ready = |id| {
-        let mut page = get(id, "Whether to send callers here, and if not, why not", health.clone());
-        page["get"]["responses"]["503"] = json!({ "description": "It is not ready, or it starts: then a text says what it is at.",
+        let mut page = get(id, "Whether to send callers here, and if not, why", health.clone());
+        page["get"]["responses"]["503"] = json!({ "description": "The node is not ready, or it is starting: then a text names the \
+            current step.",
             "content": { JSON: health[JSON], TEXT: text()[TEXT] } });
         page
     };
-    let mut settled =
-        get("settled", "A validator's word on what it voted for", content(JSON, schema::<Settled>(schemas)));
+    let mut settled = get(
+        "settled",
+        "A validator's statement about what it voted for",
+        content(JSON, schema::<Settled>(schemas)),
+    );
     settled["get"]["parameters"] = json!([
-        parameter("after", "A batch that the head must have reached, too"),
-        parameter("epoch", "The last epoch whose validators the asker knows"),
+        parameter("after", "A batch that the head must also have reached"),
+        parameter("epoch", "The last epoch whose validators the caller knows"),
     ]);
-    settled["get"]["responses"]["404"] = failure("This node is no validator.");
-    let mut events = get("events", "What changes, as it happens", content(EVENTS, schema::<Event>(schemas)));
+    settled["get"]["responses"]["404"] = failure("This node is not a validator.");
+    let mut events = get("events", "Changes as they happen", content(EVENTS, schema::<Event>(schemas)));
     events["get"]["description"] = json!(
-        "Server-sent events: `event` is the name, `data` one of these documents in a line, `id` its place. The event `lost` has the data \
-         {\"event\":\"lost\",\"lost\":N}: so many were missed, null if nobody knows."
+        "Server-sent events: `event` is the name, `data` is one of these documents on one line, `id` is its position. The event \
+         `lost` has the data {\"event\":\"lost\",\"lost\":N}: the number of missed events, or null if it is unknown."
     );
     events["get"]["parameters"] = json!([{
-        "name": "Last-Event-ID", "in": "header", "schema": { "type": "string" }, "description": "Go on behind this event.",
+        "name": "Last-Event-ID", "in": "header", "schema": { "type": "string" }, "description": "Resume after this event.",
     }]);
     let mut root = json_rpc();
     root["get"] = get(
@@ -125,7 +130,8 @@ fn get(id: &str, summary: &str, content: Value) -> Value {
         "responses": {
             "200": { "description": summary, "content": content },
             "403": failure("The request names another host than this node's (`api.allowed_hosts`), or comes from another site's page."),
-            "503": failure("The node starts, or has no place for this request: come back after the time in `Retry-After`, or a second."),
+            "503": failure("The node is starting, or has no place for this request: retry after the time in `Retry-After`, or \
+             after a second."),
         },
     } })
 }
@@ -155,11 +161,11 @@ fn json_rpc() -> Value {
         "externalDocs": { "url": "https://ethereum.github.io/execution-apis/" },
         "requestBody": { "required": true, "content": content(JSON, body) },
         "responses": {
-            "200": { "description": "The answer, which may be an error of JSON-RPC.", "content": content(JSON, answer) },
+            "200": { "description": "The answer, which may be a JSON-RPC error.", "content": content(JSON, answer) },
             "204": { "description": "Notifications have no answer." },
             "413": failure("The body is longer than `api.max_body_bytes`."),
             "415": failure("The content type is not application/json, application/json-rpc or application/jsonrequest."),
-            "503": failure("The node starts, or has no place for this call: come back soon."),
+            "503": failure("The node is starting, or has no place for this call: retry soon."),
         },
     } })
 }

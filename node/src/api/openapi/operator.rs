@@ -19,7 +19,7 @@ pub(super) fn paths(schemas: &mut SchemaGenerator) -> Map<String, Value> {
             "/v1/operator/log/filter",
             json!({
                 "get": order("filter", "The log's filter", None, &filter),
-                "put": order("set_filter", "Changes it; the answer has the one before", Some(&filter), &filter),
+                "put": order("set_filter", "Changes the log's filter; the answer has the previous one", Some(&filter), &filter),
             }),
         ),
         (
@@ -30,21 +30,21 @@ pub(super) fn paths(schemas: &mut SchemaGenerator) -> Map<String, Value> {
             "/v1/operator/peers/{key}",
             of_a_peer(json!({
                 "put": order("add", "Dials a peer and keeps a place for it", Some(&json(schema::<AddBody>(schemas))), &nothing()),
-                "delete": order("remove", "Neither dials nor keeps a peer any more, also one of `network.peers`", None, &nothing()),
+                "delete": order("remove", "Stops dialling and keeping a peer, even one of `network.peers`", None, &nothing()),
             })),
         ),
         (
             "/v1/operator/peers/{key}/ping",
             of_a_peer(json!({
-                "get": order("ping", "Asks a peer something small", None, &json(schema::<Pong>(schemas))),
+                "get": order("ping", "Sends a peer a small request", None, &json(schema::<Pong>(schemas))),
             })),
         ),
         (
             "/v1/operator/bans/{key}",
             of_a_peer(json!({
-                "put": order("ban", "Lets a peer in no more, for a time or until it is unbanned", Some(&json(schema::<BanBody>(schemas))),
+                "put": order("ban", "Keeps a peer out, for a time or until it is unbanned", Some(&json(schema::<BanBody>(schemas))),
                     &json(schema::<Banned>(schemas))),
-                "delete": order("unban", "Lifts a ban, also one of the node's own", None, &nothing()),
+                "delete": order("unban", "Lifts a ban, even one that the node itself imposed", None, &nothing()),
             })),
         ),
     ];
@@ -59,8 +59,8 @@ fn order(id: &str, summary: &str, takes: Option<&Value>, gives: &Value) -> Value
         "security": [{ TOKEN: [] }],
         "responses": {
             "200": { "description": summary, "content": gives },
-            "4XX": failure("It is not done, and the text says why; 401 asks for the token."),
-            "5XX": failure("The peer or this node cannot do it now."),
+            "4XX": failure("The node refuses the order, and the text says why; 401 asks for the token."),
+            "5XX": failure("The peer or this node cannot carry out the order now."),
         },
     });
     if let Some(takes) = takes {

@@ -47,7 +47,7 @@ async function look() {
     if (retry > EVERY_MS && stream?.readyState === EventSource.CLOSED) listen();
     retry = EVERY_MS;
   } catch (error) {
-    const since = before ? `; this is ${duration((performance.now() - before.at) / 1000)} old` : '';
+    const since = before ? `; these values are ${duration((performance.now() - before.at) / 1000)} old` : '';
     link(`${error.message}${since}; asking again`, 'bad');
     retry = Math.min(2 * retry, RETRY_MS_MAX);
   }
@@ -101,10 +101,10 @@ function hear(event) {
 function sentence(event) {
   switch (event.event) {
     case 'phase': return `${words(event.state)}: ${event.phase}`;
-    case 'blocker': return event.blocker ? `not ready: ${event.blocker.text}` : 'nothing keeps it from being ready any more';
+    case 'blocker': return event.blocker ? `not ready: ${event.blocker.text}` : 'nothing blocks the node any longer';
     case 'peer': return `peer ${event.name ?? short(event.peer)} ${words(event.change)}${event.reason ? `: ${event.reason}` : ''}`;
     case 'snapshot': return `snapshot of batch ${event.number}`;
-    case 'lost': return event.lost === null ? 'the node has started anew' : `${event.lost} events were missed`;
+    case 'lost': return event.lost === null ? 'the node has restarted' : `${event.lost} events were missed`;
     default: return words(event.event);
   }
 }

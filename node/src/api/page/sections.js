@@ -46,7 +46,7 @@ function warnings({ sync, health, shared_keys, rules }) {
   }
   if (health.silence) found.push(['silence', `${health.silence.text}; ${health.silence.way_out}`, 'bad']);
   for (const { id, name, problem } of shared_keys) found.push([id, name ? `${name}: ${problem}` : problem, 'bad']);
-  for (const fork of rules.unknown) found.push([fork, `Unknown fork: ${fork}, by peers' schedules: this node stops there`, 'bad']);
+  for (const fork of rules.unknown) found.push([fork, `Unknown fork: ${fork}, according to peers' schedules: this node stops there`, 'bad']);
   each($('warnings'), found, ([key]) => key, () => document.createElement('li'), (item, [, text, tone]) => {
     item.className = tone;
     show(item, text);
@@ -172,7 +172,7 @@ function banned({ id, name, by, reason, seconds_left }) {
 
 /** A peer of the configuration that the operator removed. */
 function taken({ peer, name }) {
-  return `${name ?? short(peer.split('@')[0])} stands in network.peers; \`slipstream peers add\` takes it back`;
+  return `${name ?? short(peer.split('@')[0])} is in network.peers; \`slipstream peers add\` adds it again`;
 }
 
 /** The name of a key with the key below it, or the key alone. Both are shown as text. */
@@ -219,7 +219,7 @@ function consensus({ consensus: own, epoch, peer_id, name, health }) {
     ['votes', own.voting && `batch ${own.voting.number}: ${own.voting.prepares} prepare it, ${own.voting.commits} commit to it, ${own.quorum} decide`],
     ['diverged', own.divergences > 0 ? { text: `${several(own.divergences, 'time')} from what the others agreed on`, tone: 'bad' } : null],
     ['refused', several(own.refused, 'message')],
-    ...own.evidence.map(({ author, kind, number, view }, at) => [`evidence ${at + 1}`, { text: `validator ${member(own, author)} gave two ${kind} of batch ${number} in view ${view}`, tone: 'bad' }]),
+    ...own.evidence.map(({ author, kind, number, view }, at) => [`evidence ${at + 1}`, { text: `validator ${member(own, author)} signed two ${kind} for batch ${number} in view ${view}`, tone: 'bad' }]),
   ]);
   const self = { index: own.index, key: peer_id, name, self: true, view: own.view, decided: own.decided, complains: own.complains, changing: own.changing, silence: own.silence };
   const all = [self, ...own.peers].sort((a, b) => a.index - b.index);
@@ -249,12 +249,12 @@ function member(own, index) {
 /** A validator that is silent for ten seconds is none of the quorum. */
 function heard({ self, heard_ms_ago }) {
   if (self) return 'this node';
-  if (heard_ms_ago === undefined) return { text: 'not since this node validates', tone: 'bad' };
+  if (heard_ms_ago === undefined) return { text: 'not since this node began to validate', tone: 'bad' };
   return { text: `${ms(heard_ms_ago)} ago`, tone: heard_ms_ago > 10_000 ? 'bad' : 'good' };
 }
 
 function caches({ sync, hot_cache, serve, stalls }) {
-  const use = ({ named, used, reads }) => (reads > 0 ? `named ${share(used, reads)} of ${count(reads)} reads; ${share(named - used, named)} of its own in vain` : 'none was needed yet');
+  const use = ({ named, used, reads }) => (reads > 0 ? `named ${share(used, reads)} of ${count(reads)} reads; ${share(named - used, named)} of the named unused` : 'none was needed yet');
   facts('caches-facts', [
     ['hints', use(sync.hints)],
     ['wrong values', sync.hints.values_wrong > 0 ? { text: sync.hints.values_wrong, tone: 'warn' } : null],
@@ -272,7 +272,7 @@ function latency({ health, peers: connections, sync, mesh, stalls }) {
     ['age of the head', health.head_age_seconds === null ? 'no batch yet' : age(health.head_age_seconds)],
     ...Object.entries(mesh.codecs).map(([codec, took]) => [`new batches, ${words(codec)}`, decoded(took)]),
     ['pulled', mesh.pulls > 0 || mesh.incomplete > 0 ? `${several(mesh.pulls, 'request')} for what did not come; ${several(mesh.incomplete, 'batch', 'batches')} by sync` : null],
-    ['round trips', trips.length > 0 ? `${trips[0].toFixed(1)} to ${trips.at(-1).toFixed(1)} ms, median ${trips[trips.length >> 1].toFixed(1)} ms` : 'nobody is connected'],
+    ['round trips', trips.length > 0 ? `${trips[0].toFixed(1)} to ${trips.at(-1).toFixed(1)} ms, median ${trips[trips.length >> 1].toFixed(1)} ms` : 'no peer is connected'],
     ['answers', slowest > 0 ? `95 % within ${ms(slowest)} from the slowest peer` : 'none yet'],
     ['a read from disk', stalls.stalls > 0 ? `${((1e6 * stalls.seconds) / stalls.stalls).toFixed(0)} \u00b5s on average` : 'none yet'],
   ]);

@@ -21,13 +21,13 @@ pub(super) enum End {
     Gone,
     #[error("this node stops")]
     Shutdown,
-    #[error("others need the place: one address may keep only a part of them")]
+    #[error("other addresses need the place: one address may keep only a part of the places")]
     Displaced,
     #[error("no answer to a ping for too long")]
     Silent,
     #[error("this client reads its messages too slowly")]
     Slow,
-    #[error("too many pings: send one in a few seconds")]
+    #[error("too many pings: send one every few seconds")]
     Flood,
     #[error("a message is too long: ask for less at once (`api.max_body_bytes`)")]
     TooLong,

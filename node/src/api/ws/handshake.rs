@@ -32,7 +32,7 @@ pub(super) type Socket = WebSocketStream<TokioIo<Upgraded>>;
 pub(super) enum Refused {
     #[error("no WebSocket: the request needs `Connection: Upgrade` and `Upgrade: websocket`")]
     NotAsked,
-    #[error("no WebSocket: version 13 of the protocol is spoken here, set `Sec-WebSocket-Version: 13`")]
+    #[error("no WebSocket: this node speaks version 13 of the protocol, set `Sec-WebSocket-Version: 13`")]
     Version,
     #[error("no WebSocket: the request has no `Sec-WebSocket-Key`")]
     NoKey,

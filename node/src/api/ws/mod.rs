@@ -40,7 +40,7 @@ pub(super) async fn upgrade(
     request: Request,
 ) -> Response {
     if !request.headers().contains_key(UPGRADE) {
-        let text = "JSON-RPC is asked by POST, or over WebSocket\n";
+        let text = "send JSON-RPC requests by POST, or over WebSocket\n";
         return (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "POST")], text).into_response();
     }
     if let Err(stranger) = pages::check(request.headers(), api.sockets.are_pages_welcome()) {

@@ -122,7 +122,7 @@ impl Sockets {
             Err(error) => {
                 static FAILURES: Sparse = Sparse::new();
                 if let Some(more) = FAILURES.pass(std::time::Instant::now()) {
-                    tracing::error!(%error, more, "there is no thread for WebSockets");
+                    tracing::error!(%error, more, "cannot start a thread for WebSockets");
                 }
             }
         }

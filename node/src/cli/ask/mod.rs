@@ -202,8 +202,8 @@ fn is_whole(answer: &[u8]) -> bool {
 fn unanswered(node: &NodeUrl, error: &io::Error, patience: Duration) -> Failed {
     if is_of_tls(error) {
         let text = format!(
-            "no TLS with {node}: {error}; a node itself speaks http alone, and a proxy needs a certificate that this machine trusts, or that \
-             the variable SSL_CERT_FILE names"
+            "no TLS with {node}: {error}; a node itself speaks only http, and a proxy needs a certificate that this machine \
+             trusts, or that the variable SSL_CERT_FILE names"
         );
         return Failed::new(Exit::Failure, text);
     }
@@ -219,7 +219,9 @@ fn unanswered(node: &NodeUrl, error: &io::Error, patience: Duration) -> Failed {
             patience.as_secs_f64()
         ),
         io::ErrorKind::ConnectionRefused => {
-            format!("nobody listens at {node}: the node does not run, or its api.listen is another address")
+            format!(
+                "nothing listens at {node}: the node is not running, or its api.listen is another address"
+            )
         }
         _ => format!("cannot ask the node at {node} ({error}); is it running, and is this its api.listen?"),
     };
@@ -233,7 +235,7 @@ pub(super) fn parse<T: serde::de::DeserializeOwned>(body: &str) -> Result<T> {
 
 /// The answer has another form than this program expects.
 #[derive(Debug, thiserror::Error)]
-#[error("the answer is not what this program expects ({0}); is the node of the same version?")]
+#[error("the answer is not what this program expects ({0}); does the node run the same version?")]
 struct Mistaken(#[source] serde_json::Error);
 
 #[cfg(test)]
@@ -334,6 +336,6 @@ mod tests {
         held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let closed = NodeUrl::of(held.local_addr().unwrap());
         let text = ask(&closed, "/v1/status").unwrap_err().to_string();
-        assert!(text.starts_with(&format!("nobody listens at {closed}: the node does not run")), "{text}");
+        assert!(text.starts_with(&format!("nothing listens at {closed}: the node is not running")), "{text}");
     }
 }

@@ -35,14 +35,13 @@ impl NodeUrl {
         let refused = |why: &str| Failed::new(Exit::Usage, why);
         let unknown = || {
             refused(
-                "the URL of a node's API is http://HOST:PORT, or https://HOST/PATH behind a proxy; the one that was given is neither, and is \
-                 not shown, because it may hold a secret",
+                "the URL of a node's API is http://HOST:PORT, or https://HOST/PATH behind a proxy; the given URL is neither, and stays \
+                 hidden because it may hold a secret",
             )
         };
         // A password may contain an unencoded slash; what follows then looks like a path.
         if text.contains(['@', '?', '#']) {
-            let why = "the URL of a node's API has no user, password, query or fragment; the one that was given is not shown, because it may \
-                       hold a secret";
+            let why = "the URL of a node's API has no user, password, query or fragment; the given URL stays hidden because it may hold a secret";
             return Err(refused(why).into());
         }
         let url = Url::parse(text).map_err(|_| unknown())?;

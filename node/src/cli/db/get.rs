@@ -142,7 +142,7 @@ enum Missing {
     #[error("{what} {of} is not stored here; the database has batches up to {head}")]
     NotStored { what: &'static str, of: String, head: BatchNumber },
     #[error(
-        "the state behind batch {number} is not kept: it is from batch {first} to {head} (storage.state_history)"
+        "the state after batch {number} is not kept: the database has the states of batches {first} to {head} (storage.state_history)"
     )]
     NoState { number: BatchNumber, first: BatchNumber, head: BatchNumber },
     #[error("{0}")]
@@ -178,8 +178,9 @@ fn open(config: &NodeConfig) -> Result<ReadOnly> {
 fn in_use(config: &NodeConfig, error: StorageError) -> Result<StorageError> {
     match lock::check_free(&config.data_dir) {
         Err(LockError::Held { holder, .. }) if !matches!(error, StorageError::NotInitialized) => {
-            let text =
-                format!("the database changes while it is read, as {holder} uses it: try again ({error})");
+            let text = format!(
+                "the database changed while this command read it, because {holder} uses it: try again ({error})"
+            );
             Err(Failed::new(Exit::TryAgain, text).into())
         }
         _ => Ok(error),

@@ -118,7 +118,7 @@ fn repair(store: &Maintenance, role: Role) -> Result<()> {
     let record = RepairRecord { due: Some(Due::Operator), ..record };
     advised(store.put_record(REPAIR_RECORD, &record.encode().or_fail()?), role)?;
     print(&format!(
-        "noted: the next start compares the state of batch {head} with the node's peers and repairs what differs"
+        "noted: the next start compares the state of batch {head} with that of the node's peers and repairs the differences"
     ))
 }
 
@@ -181,8 +181,7 @@ fn stats_table(stats: &DbStats) -> String {
 
 fn prune_table(pruned: &[Pruned], dry_run: bool) -> String {
     let title = if dry_run { "would free MiB" } else { "freed MiB" };
-    let mut text =
-        format!("{:<9} {:>12} {title:>15} {:>22}\n", "kind", "kept from", "of it in snapshots MiB");
+    let mut text = format!("{:<9} {:>12} {title:>15} {:>22}\n", "kind", "kept from", "in snapshots MiB");
     for Pruned { kind, lowest, bytes, bytes_in_snapshots } in pruned {
         let (name, lowest) = (kind.name(), lowest.to_string());
         write_line(
@@ -191,7 +190,7 @@ fn prune_table(pruned: &[Pruned], dry_run: bool) -> String {
         );
     }
     if pruned.iter().any(|it| it.bytes_in_snapshots > 0) {
-        text.push_str("What snapshots share is free once newer snapshots have replaced them.\n");
+        text.push_str("Space that snapshots share becomes free once newer snapshots have replaced them.\n");
     }
     text
 }
@@ -219,7 +218,7 @@ fn verdict(report: &CheckReport, role: Role) -> Result<()> {
         let help =
             "Start the node: it drops them, and fetches again what a restore still needs. Check the disk.";
         let what = report.unused.join("\n  ");
-        let text = format!("the database is whole ({read}), but for rows that are not in use:\n  {what}");
+        let text = format!("the database is whole ({read}), except for rows that are not in use:\n  {what}");
         return Err(Failed::new(Exit::Failure, text).with_help(help).into());
     }
     let mut text = format!("the database is damaged ({read}):\n");

@@ -33,7 +33,7 @@ pub(in crate::cli) fn rollback(args: &RollbackArgs) -> Result<()> {
     let to = BatchNumber::new(args.to);
     with_store(&args.db, |store, config| {
         check_votes(store, config, to)?;
-        note("reading the rows behind the batch, and the state, whose root is compared");
+        note("reading the rows after the batch, and the state to compare its root");
         let told = advised(store.roll_back(to, &[log_records_behind(to)], args.dry_run), config.role)?;
         print(&table(&told, args.dry_run))
     })
@@ -48,9 +48,9 @@ fn check_votes(store: &Maintenance, config: &NodeConfig, to: BatchNumber) -> Res
         return Ok(());
     }
     let text = format!(
-        "this database is a validator's, which has voted up to batch {voted}: behind batch {to} it would have forgotten its votes up to \
-         {voted}, and could sign other batches under the same numbers. A validator is never rolled back; roll back fullnodes, and let \
-         this one follow the others"
+        "this database belongs to a validator, which has voted up to batch {voted}: back at batch {to}, it would have forgotten \
+         its votes up to {voted}, and could sign other batches with the same numbers. Never roll back a validator; roll back \
+         fullnodes, and let this node follow the others"
     );
     Err(Failed::new(Exit::Failure, text).into())
 }

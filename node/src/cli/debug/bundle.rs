@@ -87,7 +87,7 @@ impl Bundle {
 
     fn readme(&self) -> String {
         let mut text = format!(
-            "{}, {}\n\nKnown secrets, and what looks like one, stand here as {}.\n\nParts:\n",
+            "{}, {}\n\nKnown secrets, and text that looks like one, are replaced by {}.\n\nParts:\n",
             client_version(),
             self.time,
             slipstream_config::mask::MASK

@@ -46,11 +46,7 @@ pub(super) fn debug(command: &DebugCommand) -> Result<()> {
     collect::all(&mut bundle, &config, holder.as_ref());
     let missing = bundle.missing().to_vec();
     let bytes = bundle.write(&out).or_fail()?;
-    print(&format!(
-        "wrote {} ({} KiB): look through it before you give it to anybody",
-        out.display(),
-        bytes.div_ceil(1024)
-    ))?;
+    print(&format!("wrote {} ({} KiB): review it before you share it", out.display(), bytes.div_ceil(1024)))?;
     match missing.is_empty() {
         true => Ok(()),
         false => print(&format!("not in it:\n  {}", missing.join("\n  "))),

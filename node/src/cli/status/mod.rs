@@ -29,7 +29,7 @@ pub(super) struct StatusArgs {
     /// Print the JSON document unchanged
     #[arg(long)]
     json: bool,
-    /// Repeat at this interval, in seconds, until interrupted: in place on a terminal, as lines elsewhere
+    /// Repeat every SECONDS seconds until interrupted: in place on a terminal, as lines elsewhere
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
         value_parser = clap::value_parser!(u32).range(1..=3_600))]
     watch: Option<u32>,

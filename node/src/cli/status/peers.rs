@@ -93,8 +93,8 @@ fn connected(peer: &ConnectedPeer, exchange: Option<&PeerExchangeStatus>) -> Str
 /// Describes the peers that the node chose itself, and how many it can choose from.
 fn exchange(exchange: &PeerExchangeStatus) -> String {
     let told = match exchange.advertised.is_empty() {
-        true => "not told to others".to_owned(),
-        false => format!("told to others as {}", exchange.advertised.join(" and ")),
+        true => "not announced to others".to_owned(),
+        false => format!("announced to others as {}", exchange.advertised.join(" and ")),
     };
     let PeerExchangeStatus { chosen, outbound_max, reached, heard, .. } = exchange;
     format!("{} of {outbound_max} chosen, {reached} reached and {heard} heard of; {told}", chosen.len())
@@ -125,7 +125,7 @@ fn configured(peer: &ConfiguredPeerStatus) -> String {
 
 /// Describes a peer that the operator removed, and how to add it again.
 pub(in crate::cli) fn removed(RemovedPeerStatus { peer, name }: &RemovedPeerStatus) -> String {
-    named(name.as_ref(), format_args!("{peer} stands in network.peers; `slipstream peers add` takes it back"))
+    named(name.as_ref(), format_args!("{peer} is in network.peers; `slipstream peers add` adds it again"))
 }
 
 /// Sync's complaint about a peer, if any.
@@ -134,7 +134,7 @@ fn judgement(peer: &PeerStatus) -> Option<String> {
     let state = match peer.pause_ms {
         _ if peer.banned => "banned".to_owned(),
         0 if reason.is_none() => return None,
-        0 => "not paused any more".to_owned(),
+        0 => "no longer paused".to_owned(),
         pause => format!("paused for {pause} ms"),
     };
     // A past judgement must not look current.

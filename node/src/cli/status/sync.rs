@@ -55,7 +55,7 @@ pub(super) fn describe(rows: &mut Rows, status: &NodeStatus) {
 
 fn hints(recall: f64, precision: Option<f64>) -> String {
     let vain =
-        precision.map_or_else(String::new, |it| format!(", {:.0} % of its own in vain", (1.0 - it) * 100.0));
+        precision.map_or_else(String::new, |it| format!(", {:.0} % of the named unused", (1.0 - it) * 100.0));
     format!("named {:.0} % of what execution read{vain}", recall * 100.0)
 }
 
@@ -65,11 +65,15 @@ pub(super) fn alarm(rows: &mut Rows, sync: &SyncStatus) {
     rows.add("ALARM", Some(alarm.clone()));
     rows.add(
         "",
-        Some("a quorum signed what this program does not get: keep the data directory, ask the validators' operators".into()),
+        Some("a quorum signed a result that this program does not reproduce: keep the data directory, ask the validators' \
+            operators".into()),
     );
     rows.add(
         "",
-        Some("once that is settled, `slipstream db alarm --clear` with the node stopped removes this".into()),
+        Some(
+            "once that is settled, stop the node and remove this alarm with `slipstream db alarm --clear`"
+                .into(),
+        ),
     );
 }
 
@@ -264,15 +268,15 @@ mod tests {
             "stages": [{ "stage": "fetch", "busy_percent": 3.0, "queue_bytes": 0, "bytes_per_second": 1.0, "busy_seconds": 1.0, "bytes": 1 }],
         });
         let expected = "ALARM        batch 13: execution gives another delta_digest
-             a quorum signed what this program does not get: keep the data directory, ask the validators' operators
-             once that is settled, `slipstream db alarm --clear` with the node stopped removes this
+             a quorum signed a result that this program does not reproduce: keep the data directory, ask the validators' operators
+             once that is settled, stop the node and remove this alarm with `slipstream db alarm --clear`
 sync         idle (mode auto)
   target     batch 300
   restored   batch 200, 12 rows
   audits     7 batches executed again, 2 left out for lack of time
   followed   100 batches (40 executed), 400 transactions
   received   512 B
-  hints      named 93 % of what execution read, 2 % of its own in vain
+  hints      named 93 % of what execution read, 2 % of the named unused
 ";
         assert_eq!(shown(json!({}), sync), expected);
     }

@@ -131,7 +131,7 @@ fn wrong(view: &View, width: u16, now: Instant) -> Vec<Line<'static>> {
     let mut found = Vec::new();
     if let Some(trouble) = &view.trouble {
         let age = view.seen.as_ref().map_or_else(String::new, |(_, at)| {
-            format!("; what stands here is {} old", duration(now.duration_since(*at).as_secs_f64()))
+            format!("; these values are {} old", duration(now.duration_since(*at).as_secs_f64()))
         });
         found.push((format!("{trouble}{age}"), Style::new().red()));
     }

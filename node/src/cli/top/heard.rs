@@ -55,7 +55,9 @@ impl Events {
         let mut lines = Lines::new("Events, and how long ago", width);
         match &self.closed {
             Some(why) => lines.below(&format!("no events: {why}; asking again"), Style::new().yellow()),
-            None if self.told.is_empty() => lines.below("no event since this began", Style::new().dim()),
+            None if self.told.is_empty() => {
+                lines.below("no event since this command started", Style::new().dim())
+            }
             None => {}
         }
         for (at, text) in &self.told {
@@ -109,7 +111,7 @@ fn sentence(told: &Told) -> String {
         Ok(Event::Head { number, .. }) => format!("head {number}"),
         Ok(Event::Phase { state, phase, .. }) => format!("{state}: {phase}"),
         Ok(Event::Blocker { blocker: Some(blocker) }) => format!("not ready: {}", blocker.text),
-        Ok(Event::Blocker { blocker: None }) => "nothing keeps it from being ready any more".into(),
+        Ok(Event::Blocker { blocker: None }) => "nothing blocks the node any longer".into(),
         Ok(Event::Peer { peer, name, change, reason }) => {
             let change = match change {
                 PeerChange::Connected => "connected",
@@ -130,7 +132,7 @@ fn lost(json: &str) -> String {
     let event: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
     match event["lost"].as_u64() {
         Some(lost) => format!("{lost} events were missed"),
-        None => "the node has started anew".into(),
+        None => "the node has restarted".into(),
     }
 }
 
@@ -164,14 +166,10 @@ mod tests {
         assert_eq!(said("peer", named), "peer alpha ended");
         for (name, event, words) in [
             ("blocker", json!({ "event": "blocker", "blocker": blocker }), "not ready: 20 batches are ahead"),
-            (
-                "blocker",
-                json!({ "event": "blocker", "blocker": null }),
-                "nothing keeps it from being ready any more",
-            ),
+            ("blocker", json!({ "event": "blocker", "blocker": null }), "nothing blocks the node any longer"),
             ("snapshot", json!({ "event": "snapshot", "number": 200 }), "snapshot of batch 200"),
             ("lost", json!({ "event": "lost", "lost": 3 }), "3 events were missed"),
-            ("lost", json!({ "event": "lost", "lost": null }), "the node has started anew"),
+            ("lost", json!({ "event": "lost", "lost": null }), "the node has restarted"),
             ("new_kind", json!({ "event": "new_kind" }), "new kind"),
         ] {
             assert_eq!(said(name, event), words);
@@ -215,6 +213,6 @@ mod tests {
         let held = tokio::net::TcpSocket::new_v4().unwrap();
         held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let closed = NodeUrl::of(held.local_addr().unwrap());
-        assert!(hear(&closed, &mut last, &sender).unwrap().contains("nobody listens"));
+        assert!(hear(&closed, &mut last, &sender).unwrap().contains("nothing listens"));
     }
 }

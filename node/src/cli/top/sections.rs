@@ -329,7 +329,7 @@ pub(super) fn caches(status: &NodeStatus, width: usize) -> Vec<Line<'static>> {
         0 => "none was needed yet".to_owned(),
         reads => {
             let (named, vain) = (share(of.used, reads), share(of.named.saturating_sub(of.used), of.named));
-            format!("named {named} of {} reads; {vain} of its own in vain", count(reads as f64))
+            format!("named {named} of {} reads; {vain} of the named unused", count(reads as f64))
         }
     };
     lines.fact("hints", Some(used(status.sync.hints)));
@@ -364,7 +364,7 @@ pub(super) fn latency(status: &NodeStatus, width: usize) -> Vec<Line<'static>> {
             let last = trips.last().unwrap_or(first);
             format!("{first:.1} to {last:.1} ms, median {median:.1} ms")
         }
-        _ => "nobody is connected".into(),
+        _ => "no peer is connected".into(),
     };
     lines.fact("round trips", Some(trips));
     let slowest = status.sync.peers.iter().map(|peer| peer.tail_ms).max().filter(|tail| *tail > 0);
@@ -391,7 +391,7 @@ fn decoded(took: &CodecStatus) -> String {
         below as f64 >= 0.95 * total as f64
     });
     let end = class.and_then(|class| DECODED_MS.get(class));
-    let end = end.map_or_else(|| "in longer than measured".into(), |end| format!("within {}", ms(*end)));
+    let end = end.map_or_else(|| "beyond the measured range".into(), |end| format!("within {}", ms(*end)));
     let mean = duration(took.decoded_s / total as f64);
     format!("{mean} on average, 95 % {end}, of {}", count(total as f64))
 }

@@ -69,7 +69,7 @@ fn catching_up_shows_all_parts() {
         "+120 verified answers (40 times, 2 s ago)",
         "banned: a wrong proof",
         "follows; it does not validate",
-        "named 75 % of 120 reads; 10 % of its own in vain",
+        "named 75 % of 120 reads; 10 % of the named unused",
         "reed_solomon  11 ms on average, 95 % within 25 ms, of 100",
         "database 1.0 GiB",
         "of batch 200, 100",
@@ -156,7 +156,7 @@ fn keys_move_and_silence_is_told() {
 
     view.see(Err("nobody listens".into()), Instant::now());
     let text = drawn(&mut view, (80, 24));
-    assert!(text.contains("nobody listens; what stands here is 7.0 s old"), "{text}");
+    assert!(text.contains("nobody listens; these values are 7.0 s old"), "{text}");
     assert!(text.contains("64.0 %"), "{text}");
     // At any size, however small.
     for size in [(1, 1), (3, 2), (20, 5), (149, 6)] {
@@ -171,7 +171,7 @@ fn keys_move_and_silence_is_told() {
 fn events_are_shown() {
     let mut view = view(json!({}));
     let at = view.seen.as_ref().unwrap().1;
-    assert!(drawn(&mut view, (160, 90)).contains("no event since this began"));
+    assert!(drawn(&mut view, (160, 90)).contains("no event since this command started"));
     for heard in [
         Heard::Closed("nobody listens".into()),
         Heard::Open,

@@ -54,7 +54,7 @@ impl Chain {
     pub(super) fn contract(&self) -> Result<Address> {
         let contract = self.status.epoch.contract;
         contract.ok_or_else(|| {
-            miette!("this chain keeps its validators: its genesis names no `validators_contract`, and only another genesis could")
+            miette!("this chain's validators cannot change: its genesis names no `validators_contract`, and only another genesis could")
         })
     }
 
@@ -67,7 +67,8 @@ impl Chain {
     pub(super) fn view<C: SolCall>(&self, call: &C) -> Result<C::Return> {
         let params = json!([{ "to": self.contract()?, "data": Bytes::from(call.abi_encode()) }, "latest"]);
         let output: Bytes = self.rpc("eth_call", &params)?;
-        C::abi_decode_returns(&output)
-            .map_err(|error| miette!("the validators contract's answer is not of its interface: {error}"))
+        C::abi_decode_returns(&output).map_err(|error| {
+            miette!("the validators contract's answer does not match its interface: {error}")
+        })
     }
 }

@@ -93,12 +93,12 @@ fn table(listing: &Listing) -> String {
         rows.add(if index == 0 { "validators" } else { "" }, Some(called(key)));
     }
     let Some(wanted) = contract else {
-        rows.add("changes", Some("none ever: the genesis names no validators_contract".into()));
+        rows.add("changes", Some("never: the genesis names no validators_contract".into()));
         return rows.0;
     };
     rows.add("contract", Some(format!("{}, its owner is {}", wanted.address, wanted.owner)));
     let Some(last) = wanted.last_batch else {
-        rows.add("changes", Some("none waits".into()));
+        rows.add("changes", Some("none pending".into()));
         return rows.0;
     };
     rows.add(
@@ -120,7 +120,7 @@ fn table(listing: &Listing) -> String {
 }
 
 fn describe(any: u64, commission: u64) -> String {
-    format!("{any} in any way, {commission} of them by signing what they must not")
+    format!("{any} in any way, {commission} of them by signing conflicting statements")
 }
 
 #[cfg(test)]
@@ -164,8 +164,8 @@ mod tests {
         }
         assert!(!text.contains(&format!("{}, fees to {}, new", key(2), Address::repeat_byte(2))));
         listing.contract.as_mut().unwrap().last_batch = None;
-        assert!(table(&listing).ends_with("changes      none waits\n"));
+        assert!(table(&listing).ends_with("changes      none pending\n"));
         listing.contract = None;
-        assert!(table(&listing).contains("none ever"));
+        assert!(table(&listing).contains("changes      never: the genesis"));
     }
 }

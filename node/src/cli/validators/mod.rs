@@ -111,7 +111,7 @@ pub(super) fn validators(command: &ValidatorsCommand) -> Result<()> {
         ValidatorsCommand::Add(AddArgs { public_key, fee_recipient, send }) => {
             if !public_key.is_usable() {
                 bail!(
-                    "{public_key} is no ed25519 public key: `slipstream status` of the validator's node shows it"
+                    "{public_key} is not an ed25519 public key: `slipstream status` of the validator's node shows the right one"
                 );
             }
             let validator = Validator { public_key: *public_key, fee_recipient: *fee_recipient };
@@ -128,12 +128,12 @@ pub(super) fn validators(command: &ValidatorsCommand) -> Result<()> {
 fn place(args: &PlaceArgs) -> Result<()> {
     let genesis = genesis_file::load(&args.genesis).or_fail()?;
     if let Some(address) = genesis.validators_contract {
-        bail!("{} names a validators contract already: {address}", args.genesis.display());
+        bail!("{} already names a validators contract: {address}", args.genesis.display());
     }
     let genesis = genesis.with_validators_contract(args.owner, args.epoch_batches).or_fail()?;
     genesis_file::save(&args.out, &genesis).or_fail()?;
     print(&format!(
-        "wrote {}: another chain than that of {}, whose validators {} may change",
+        "wrote {}: a different chain from that of {}, and {} may change its validators",
         args.out.display(),
         args.genesis.display(),
         args.owner
@@ -150,11 +150,13 @@ fn change(args: &SendArgs, data: Bytes) -> Result<()> {
     };
     let key = keys::load(file).or_fail()?.seed();
     let key = k256::ecdsa::SigningKey::from_slice(&key)
-        .map_err(|_| miette!("{} holds no secret key of an account", file.display()))?;
+        .map_err(|_| miette!("{} does not hold an account's secret key", file.display()))?;
     let sent = transaction::send(&chain, &key, to, data)?;
     print(&format!("transaction {} is in batch {}", sent.hash, sent.batch))?;
     print(&match sent.last_batch {
-        Some(last) => format!("batch {last} ends the epoch: the change counts from batch {} on", last + 1),
+        Some(last) => {
+            format!("batch {last} ends the epoch: the change takes effect from batch {} on", last + 1)
+        }
         None => "the change does not end the epoch".into(),
     })
 }

@@ -76,7 +76,7 @@ pub(super) fn send(chain: &Chain, key: &SigningKey, to: Address, input: Bytes) -
     let receipt = wait(chain, hash)?;
     if receipt.status.is_zero() {
         bail!(
-            "transaction {hash} in batch {} reverted: somebody else changed the contract before it",
+            "transaction {hash} in batch {} reverted: another transaction changed the contract before it",
             receipt.block_number
         );
     }
@@ -93,8 +93,8 @@ fn wait(chain: &Chain, hash: B256) -> Result<Receipt> {
         }
         if begun.elapsed() > PATIENCE {
             let text = format!(
-                "transaction {hash} is sent, but in no batch after {} s: it may still come into one; look with \
-                 `slipstream validators list`, and at whether the chain makes batches with `slipstream status`",
+                "transaction {hash} was sent, but no batch has it after {} s: a later one may still include it; check `slipstream \
+                 validators list`, and with `slipstream status` whether the chain makes batches",
                 PATIENCE.as_secs()
             );
             return Err(Failed::new(Exit::TryAgain, text).into());

@@ -217,9 +217,12 @@ impl Judge {
         }
         let idle = since(self.busy_at);
         if behind > 0 && idle >= STALLED_AFTER {
-            let why = signs.waiting.as_deref().unwrap_or("nothing comes");
-            let text =
-                format!("{}, and has got nothing for {} s: {why}", is_behind(signs, behind), idle.as_secs());
+            let why = signs.waiting.as_deref().unwrap_or("nothing arrives");
+            let text = format!(
+                "{}, and has received nothing for {} s: {why}",
+                is_behind(signs, behind),
+                idle.as_secs()
+            );
             return Some(blocker(Reason::Stalled, text, true, signs.retry));
         }
         if let Some(waypoint) = signs.waypoint {
@@ -236,7 +239,7 @@ impl Judge {
         }
         if let Some(left) = signs.begins_in.filter(|left| !left.is_zero()) {
             let text = format!(
-                "the chain begins in {}, by the time of its genesis and this machine's clock",
+                "the chain begins in {}, according to its genesis time and this machine's clock",
                 about(left)
             );
             return Some(blocker(Reason::NoBatch, text, false, None));
@@ -279,7 +282,7 @@ fn halted(signs: &Signs, age: Duration) -> String {
     };
     if signs.is_ahead {
         return format!(
-            "the newest batch was made {} ahead of this machine's clock, and none came since: set the clock; {newest}{}",
+            "the newest batch was made {} ahead of this machine's clock, and none has come since: set the clock; {newest}{}",
             about(age),
             votes(signs)
         );
@@ -309,15 +312,15 @@ fn no_peers(signs: &Signs) -> String {
     let missing = signs.missing.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
     match (signs.connected, signs.configured) {
         (0, 0) if signs.removed > 0 => {
-            "no peer is connected, and the operator removed those of network.peers: `slipstream peers add` takes them back".into()
+            "no peer is connected, and the operator removed those of network.peers: `slipstream peers add` adds them again".into()
         }
         (0, 0) => "no peer is connected, and network.peers names none".into(),
-        (0, 1) => format!("no peer is connected: the configured one cannot be reached{missing}"),
+        (0, 1) => format!("no peer is connected: the configured one is unreachable{missing}"),
         (0, configured) => {
-            format!("no peer is connected: none of {configured} configured ones can be reached{missing}")
+            format!("no peer is connected: all {configured} configured ones are unreachable{missing}")
         }
-        (1, _) => "the only connected peer does not tell of its head".into(),
-        (connected, _) => format!("none of {connected} connected peers tells of its head"),
+        (1, _) => "the only connected peer does not announce its head".into(),
+        (connected, _) => format!("{connected} peers are connected, and none announces its head"),
     }
 }
 

@@ -203,7 +203,7 @@ fn a_node_without_peers_says_so() {
     assert!(health.blocker.as_ref().unwrap().alert && health.state == State::WaitingForPeers);
     assert_eq!(
         text(&health),
-        "no peer is connected: none of 3 configured ones can be reached (192.0.2.7:7400: no answer within 5s)"
+        "no peer is connected: all 3 configured ones are unreachable (192.0.2.7:7400: no answer within 5s)"
     );
 
     let mut rig = Rig::at_head(RULES, 970);
@@ -215,7 +215,7 @@ fn a_node_without_peers_says_so() {
     assert_eq!((reason(&health), health.syncing), (Some(Reason::NoPeers), false), "its head is new");
     assert!(rig.wait(30).syncing, "its head is old, and nobody says whether the chain has more");
     rig.signs.connected = 2;
-    assert_eq!(text(&rig.look()), "none of 2 connected peers tells of its head");
+    assert_eq!(text(&rig.look()), "2 peers are connected, and none announces its head");
 }
 
 /// Goal: the only validator of a chain is healthy alone, and raises an alert when it produces nothing.

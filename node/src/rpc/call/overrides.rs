@@ -106,7 +106,7 @@ fn within(what: &str, found: usize, max: usize) -> Result<(), RpcError> {
         return Ok(());
     }
     Err(RpcError::InvalidParams(format!(
-        "{found} {what} are overridden, at most {max} can be in one request"
+        "{found} {what} are overridden, but one request may override at most {max}"
     )))
 }
 

@@ -139,7 +139,8 @@ fn access_list(objects: Vec<AccessObject>) -> AccessList {
 
 fn signed(objects: Vec<AuthorizationObject>) -> Result<Vec<SignedAuthorization>, RpcError> {
     if objects.len() > AUTHORIZATIONS_MAX {
-        let text = format!("{} authorizations, a call has gas for {AUTHORIZATIONS_MAX}", objects.len());
+        let text =
+            format!("{} authorizations are too many: a call has gas for {AUTHORIZATIONS_MAX}", objects.len());
         return Err(RpcError::InvalidParams(text));
     }
     objects

@@ -224,7 +224,7 @@ fn made<T>(made: Result<Result<T, RpcError>, WorkError>) -> Option<T> {
         Err(error) => error.to_string(),
     };
     if let Some(more) = FAILURES.pass(std::time::Instant::now()) {
-        tracing::warn!(%reason, more, "news for subscriptions could not be made");
+        tracing::warn!(%reason, more, "cannot make the notifications for subscriptions");
     }
     None
 }

@@ -123,9 +123,9 @@ impl LogIndex {
             match workers.run(move || index.fill(&stop)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "filters of logs could not be made; searches take longer")
+                    tracing::warn!(%error, "cannot make log filters; searches take longer")
                 }
-                Err(error) => tracing::error!(%error, "making filters of logs failed; searches take longer"),
+                Err(error) => tracing::error!(%error, "making log filters failed; searches take longer"),
             }
             tokio::select! {
                 () = shutdown.cancelled() => return,
@@ -253,7 +253,7 @@ impl LogIndex {
         }
         let Some(bytes) = self.store.record(&name(number))? else { return Ok(Section::default()) };
         Ok(codec::decode("log filters", &bytes, SECTION_BYTES_MAX).unwrap_or_else(|error| {
-            tracing::warn!(%error, section = number, "filters of logs cannot be read; their batches are opened");
+            tracing::warn!(%error, section = number, "cannot read log filters; the search opens their batches");
             Section::default()
         }))
     }

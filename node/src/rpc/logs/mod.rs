@@ -76,7 +76,7 @@ fn all(
                 fits.get()
             )
         }
-        None => format!("name an address or topics, batch {first} alone has too many"),
+        None => format!("name an address or topics: batch {first} alone is too large"),
     };
     Err(RpcError::TooMuch(format!("{reason}; {advice}")))
 }

@@ -295,7 +295,7 @@ fn a_call_that_asks_for_too_much_is_told_what_fits() {
             usize::MAX
         )
     );
-    assert!(told(from(3), Budget { logs: 1, ..MUCH }).ends_with("batch 3 alone has too many"));
+    assert!(told(from(3), Budget { logs: 1, ..MUCH }).ends_with("batch 3 alone is too large"));
     let work = told(from(1), Budget { work_bytes: 40 << 10, ..MUCH });
     assert!(
         work.starts_with("query exceeds the limit of what one call may read: the block range is too large")

@@ -101,7 +101,7 @@ async fn what_cannot_be_proved_is_refused() {
     let (rpc, _) = over(|_| {});
     let ask = |block: &'static str| json!([NEW, [], block]);
     let (code, text) = rpc.error("slipstream_getProof", ask("latest")).await;
-    assert!(code == -32000 && text.starts_with("no certificate of batch 0"), "{text}");
+    assert!(code == -32000 && text.starts_with("a proof needs a certificate of batch 0 or later"), "{text}");
 
     let (rpc, store) = over(|store| {
         (0..2).for_each(|_| grow(store, true, None));
@@ -110,7 +110,7 @@ async fn what_cannot_be_proved_is_refused() {
     let answer = rpc.result("slipstream_getProof", json!([NEW, slots(), "latest"])).await;
     verify(&store, &answer, NEW, 2);
     let (code, text) = rpc.error("slipstream_getProof", ask("0x3")).await;
-    assert!(code == -32000 && text.starts_with("no certificate of batch 3"), "{text}");
+    assert!(code == -32000 && text.starts_with("a proof needs a certificate of batch 3 or later"), "{text}");
     let (code, text) = rpc.error("slipstream_getProof", ask("0x4")).await;
     assert_eq!((code, &*text), (-32000, "header not found: batch 4 does not exist yet; the head is batch 3"));
     let many = vec!["0x1"; SLOTS_MAX + 1];

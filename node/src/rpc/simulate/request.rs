@@ -79,7 +79,7 @@ impl Asked {
             calls += block.calls.as_ref().map_or(0, |calls| calls.len);
             if calls > CALLS_MAX {
                 let text = format!(
-                    "too many calls: {calls} in the first {} blocks, all calls share gas for {CALLS_MAX}",
+                    "too many calls: {calls} in the first {} blocks, but all calls together have gas for {CALLS_MAX}",
                     index + 1
                 );
                 return Err(RpcError::Simulation { code: code::LIMIT, text });

@@ -95,7 +95,7 @@ fn begun(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> Result
 /// Checks a filter for future batches.
 fn checked(filter: Filter, head: slipstream_types::BatchNumber) -> Result<Filter, RpcError> {
     if let FilterBlockOption::AtBlockHash(_) = filter.block_option {
-        let text = "a subscription has no blockHash: ask eth_getLogs for the logs of a block that is there";
+        let text = "a subscription takes no blockHash: ask eth_getLogs for the logs of an existing block";
         return Err(RpcError::InvalidParams(text.into()));
     }
     check_watchable(&filter, head)?;

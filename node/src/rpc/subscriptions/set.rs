@@ -273,8 +273,9 @@ impl Listening {
     /// memory.
     pub(super) fn begin(&self, watch: Watch, listens: Listens) -> Result<Begun, RpcError> {
         let mut random = [0; 16];
-        getrandom::fill(&mut random)
-            .map_err(|error| RpcError::Rejected(format!("the system gives no random id: {error}")))?;
+        getrandom::fill(&mut random).map_err(|error| {
+            RpcError::Rejected(format!("cannot draw a random id from the operating system: {error}"))
+        })?;
         let (id, kind) = (u128::from_le_bytes(random), watch.kind());
         let mut share = self.subscriptions.feed.room.share(self.subscriptions.origin);
         let mut set = self.subscriptions.set.lock();
@@ -299,7 +300,7 @@ fn check_count(set: &Set, kind: Kind) -> Result<(), RpcError> {
     let alike = set.all.values().filter(|one| one.watch.kind() == kind).count();
     if set.all.len() >= SUBSCRIPTIONS_MAX || (kind != Kind::Logs && alike >= SUBSCRIPTIONS_ALIKE_MAX) {
         let text = format!(
-            "too many subscriptions: one connection may have {SUBSCRIPTIONS_MAX}, and of {} {SUBSCRIPTIONS_ALIKE_MAX}; end some",
+            "too many subscriptions: one connection may have {SUBSCRIPTIONS_MAX}, and {SUBSCRIPTIONS_ALIKE_MAX} of {}; end some",
             if kind == Kind::Logs { "each other kind" } else { kind.name() }
         );
         return Err(RpcError::TooMuch(text));
@@ -308,7 +309,7 @@ fn check_count(set: &Set, kind: Kind) -> Result<(), RpcError> {
 }
 
 fn too_much() -> RpcError {
-    let text = "too many subscriptions on this node: look for less, or poll eth_getLogs instead";
+    let text = "too many subscriptions on this node: subscribe to less, or poll eth_getLogs instead";
     RpcError::TooMuch(text.into())
 }
 

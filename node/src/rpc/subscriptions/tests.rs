@@ -227,7 +227,7 @@ fn ranges_of_logs() {
     let topics: Vec<_> =
         (0..1_001_u64).map(|topic| B256::from(alloy_primitives::U256::from(topic))).collect();
     for (filter, text) in [
-        (json!({ "blockHash": B256::ZERO }), "a subscription has no blockHash"),
+        (json!({ "blockHash": B256::ZERO }), "a subscription takes no blockHash"),
         (json!({ "fromBlock": "0x7", "toBlock": "0x6" }), "invalid block range params"),
         (json!({ "fromBlock": "pending" }), "pending logs are not supported"),
         (json!({ "address": B256::ZERO }), "invalid argument 1"),

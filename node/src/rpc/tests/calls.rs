@@ -298,7 +298,7 @@ async fn long_outputs_are_refused() {
         let (code, text) = rpc.error(method, request(OUTPUT_BYTES_MAX + 1, reverts)).await;
         assert_eq!(code, -32005, "{method}: {text}");
         assert!(
-            text.starts_with("the call's output has 1048577 bytes, at most 1048576 are answered"),
+            text.starts_with("the call's output has 1048577 bytes, but an answer holds at most 1048576"),
             "{text}"
         );
     }

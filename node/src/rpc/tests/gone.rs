@@ -138,8 +138,7 @@ async fn history_to_come_is_no_pruned_history() {
         ("debug_traceBlockByNumber", json!(["0x2"])),
     ] {
         let (code, text) = rpc.error(method, params).await;
-        let progress =
-            "of batch 2 yet: the backfill has all batches from 4 on, and fetches those down to 1; ";
+        let progress = "of batch 2 yet: the backfill has all batches from 4 on, and fetches the earlier ones down to 1; ";
         assert!(code == 4444 && text.contains(progress), "{method}: {code} {text}");
     }
     let refused = gone.missing("receipts", BatchNumber::new(2));

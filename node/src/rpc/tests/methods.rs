@@ -235,7 +235,7 @@ async fn the_configuration_has_present_and_planned_forks() {
     );
     let later = ScheduledFork { at: Activation::Batch(BatchNumber::new(50)), ..osaka };
     let (code, text) = under(vec![later]).error("eth_config", json!([])).await;
-    assert!(code == -32000 && text.contains("batch 50, at which fork osaka begins"), "{code} {text}");
+    assert!(code == -32000 && text.contains("batch 50, where fork osaka begins"), "{code} {text}");
 }
 
 /// Goal: costly calls that take every place of their lanes, with more waiting, delay no cheap call.

@@ -190,7 +190,10 @@ async fn overrides_share_their_limits() {
     let block = |first| json!({ "stateOverrides": accounts(first) });
     let (code, text) = rpc.error("eth_simulateV1", payload(json!([block(1_000), block(2_000)]))).await;
     assert_eq!(code, -32602);
-    assert!(text.starts_with("1002 accounts are overridden, at most 1000"), "{text}");
+    assert!(
+        text.starts_with("1002 accounts are overridden, but one request may override at most 1000"),
+        "{text}"
+    );
 }
 
 /// Goal: a request that takes too long ends, with its own error code.

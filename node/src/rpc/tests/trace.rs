@@ -143,7 +143,7 @@ async fn refusals() {
             "trace_filter",
             json!([{ "fromBlock": "0x2", "toBlock": "0x1" }]),
             -32602,
-            "blocks 2 to 1 are no range",
+            "blocks 2 to 1 are not a range",
         ),
         ("trace_filter", json!([{ "fromBlock": "0x9" }]), -32602, "block 0x9 does not exist yet"),
         ("trace_rawTransaction", json!([invoke(9, CONTRACT, &[]), ["trace"]]), -32000, "nonce too high"),

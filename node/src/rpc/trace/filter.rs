@@ -87,7 +87,8 @@ impl Wanted {
 fn addresses(list: Option<Addresses>) -> Result<HashSet<Address>, RpcError> {
     let list = list.unwrap_or_default();
     if list.len > ADDRESSES_MAX {
-        let text = format!("{} addresses, at most {ADDRESSES_MAX} can be asked for", list.len);
+        let text =
+            format!("{} addresses are too many: one request may name at most {ADDRESSES_MAX}", list.len);
         return Err(RpcError::InvalidParams(text));
     }
     Ok(list.first.into_iter().map(|address| address.0).collect())
@@ -130,7 +131,7 @@ pub(super) fn filter(
     let from = number(filter.from_block, BlockNumberOrTag::Latest)?;
     let to = number(filter.to_block, BlockNumberOrTag::Latest)?;
     if to < from || to.since(from) >= BLOCKS_MAX {
-        let text = format!("blocks {from} to {to} are no range of at most {BLOCKS_MAX} blocks");
+        let text = format!("blocks {from} to {to} are not a range of at most {BLOCKS_MAX} blocks");
         return Err(RpcError::InvalidParams(text).into());
     }
     let (mut left, mut passed) = (request.bytes_max(), filter.after.unwrap_or(0));

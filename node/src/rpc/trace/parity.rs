@@ -32,7 +32,10 @@ type Types = AtMost<TraceType, TYPES_MAX>;
 
 fn types(asked: Types) -> Result<TraceTypes, RpcError> {
     if asked.len > TYPES_MAX {
-        return Err(RpcError::InvalidParams(format!("{} types of traces, there are {TYPES_MAX}", asked.len)));
+        return Err(RpcError::InvalidParams(format!(
+            "{} types of traces are too many: there are {TYPES_MAX}",
+            asked.len
+        )));
     }
     Ok(asked.first.into_iter().collect())
 }
@@ -167,7 +170,7 @@ pub(super) fn call_many(
 ) -> RpcResult<Vec<TraceResults>> {
     let (calls, id): (AtMost<CallAndTypes, CALLS_MAX>, Option<BlockParam>) = args(params)?;
     if calls.len > CALLS_MAX {
-        let text = format!("{} calls, which share gas for {CALLS_MAX}", calls.len);
+        let text = format!("{} calls are too many: together they have gas for {CALLS_MAX}", calls.len);
         return Err(RpcError::InvalidParams(text).into());
     }
     let read = |CallAndTypes(object, asked): CallAndTypes| -> Result<_, RpcError> {

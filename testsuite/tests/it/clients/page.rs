@@ -132,7 +132,7 @@ async fn a_validators_page_shows_consensus() {
     assert!(fact("certified by").ends_with(": 3 of 4 validators certify a batch"), "{shown}");
     assert!(fact("view").contains(" of primary "), "{shown}");
     assert!(fact("votes").starts_with("batch ") && fact("votes").ends_with(", 3 decide"), "{shown}");
-    assert_eq!(fact("evidence 1"), "validator 2 (validator-2) gave two orders of batch 6 in view 2");
+    assert_eq!(fact("evidence 1"), "validator 2 (validator-2) signed two orders for batch 6 in view 2");
     let banned = fact("banned 1");
     assert!(
         banned.starts_with("liar abab")

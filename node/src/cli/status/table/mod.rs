@@ -45,7 +45,9 @@ pub(super) fn table(status: &NodeStatus) -> String {
     for fork in &status.rules.unknown {
         rows.add(
             "  unknown",
-            Some(format!("{fork}, by peers' schedules: this node stops there; extend its `schedule`")),
+            Some(format!(
+                "{fork}, according to peers' schedules: this node stops there; extend its `schedule`"
+            )),
         );
     }
     sync::describe(&mut rows, status);
@@ -102,7 +104,7 @@ fn standing(PeerStanding { index, key, name, heard_ms_ago, said, unwanted }: &Pe
     let who = format!("{index} {}", peers::named(name.as_ref(), key));
     let ago = |ms: u64| format!("{} ago", duration(ms as f64 / 1e3));
     let Some(heard) = heard_ms_ago else {
-        return format!("{who}: NOT HEARD since this node validates");
+        return format!("{who}: NOT HEARD since this node began to validate");
     };
     let said = said.as_ref().map_or_else(String::new, |said| {
         let wants = if said.complains { ", wants another primary" } else { "" };
@@ -116,7 +118,7 @@ fn standing(PeerStanding { index, key, name, heard_ms_ago, said, unwanted }: &Pe
     });
     let unwanted = match unwanted {
         0 => String::new(),
-        orders => format!("; {orders} orders that nobody wanted"),
+        orders => format!("; {orders} unwanted orders"),
     };
     format!("{who}: heard {}{said}{unwanted}", ago(*heard))
 }
@@ -127,7 +129,7 @@ fn conviction(Conviction { kind, number, view, .. }: &Conviction, author: &str) 
         EvidenceKind::Prepares => "prepares",
         EvidenceKind::Commits => "commits",
     };
-    format!("validator {author} gave two {kind} of batch {number} in view {view}: /v1/consensus/evidence")
+    format!("validator {author} signed two {kind} for batch {number} in view {view}: /v1/consensus/evidence")
 }
 
 /// The number of certifying validators, and the size of a quorum.
@@ -205,7 +207,7 @@ fn reach_hint(peer: &str) -> Option<String> {
     let address: SocketAddr = peer.split_once('@')?.1.parse().ok()?;
     let ip = address.ip();
     ip.is_unspecified()
-        .then(|| format!("for network.peers of others, replace {ip} by this machine's reachable IP"))
+        .then(|| format!("for network.peers of others, replace {ip} with this machine's reachable IP"))
 }
 
 #[cfg(test)]

@@ -26,10 +26,10 @@ fn a_validator_says_how_agreement_goes_and_who_is_heard() {
   voting     batch 8: 3 prepare it, 2 commit to it, 3 decide
   others     0 {}: heard 400 ms ago
              2 {}: heard 1 min 35 s ago; said 1 min 40 s ago: in view 4, decided 6, wants another primary
-             3 {}: NOT HEARD since this node validates
+             3 {}: NOT HEARD since this node began to validate
   diverged   1 times from what the others agreed on
   refused    5 messages and orders
-  evidence   validator 2 gave two orders of batch 6 in view 2: /v1/consensus/evidence
+  evidence   validator 2 signed two orders for batch 6 in view 2: /v1/consensus/evidence
 ",
         key(10),
         key(12),
@@ -60,10 +60,10 @@ fn names_stand_beside_keys() {
         "  view       5 of primary 0 (validator-0)\n".to_owned(),
         format!("  others     0 validator-0 {a}: heard 400 ms ago\n             2 liar {b}: heard "),
         format!("             3 {c}: NOT HEARD"),
-        "  evidence   validator 2 (liar) gave two orders".to_owned(),
+        "  evidence   validator 2 (liar) signed two orders".to_owned(),
         format!("configured   validator-0 {a}@192.0.2.2:7400 connecting\n"),
         format!(
-            "removed      liar {b}@192.0.2.3:7400 stands in network.peers; `slipstream peers add` takes it back\n"
+            "removed      liar {b}@192.0.2.3:7400 is in network.peers; `slipstream peers add` adds it again\n"
         ),
         format!("banned       liar {b} until it is unbanned, by this node's operator: it lied\n"),
     ] {
@@ -98,13 +98,14 @@ fn peers_have_their_part_and_bans_their_reasons() {
         "peers": [],
         "sync": { "peers": [peer(10, json!({})), peer(11, late), peer(12, refused), peer(13, banned)] },
     }));
-    let hint = "\n             for network.peers of others, replace 0.0.0.0 by this machine's reachable IP\n";
+    let hint =
+        "\n             for network.peers of others, replace 0.0.0.0 with this machine's reachable IP\n";
     assert!(text.contains(hint), "{text}");
     let [a, b, c, d] = [10, 11, 12, 13].map(key);
     let expected = format!(
         "peers        0
              {a}: score 87, 900 bytes/s, tail 40 ms
-             {b}: not paused any more, 1 failures, the last 95 s ago: it was late
+             {b}: no longer paused, 1 failures, the last 95 s ago: it was late
              {b}: asked for delta, as it serves what the plan takes
              {b}: score 87, 900 bytes/s, tail 40 ms
              {c}: paused for 250 ms, 2 failures: it refused
@@ -152,7 +153,7 @@ fn table_says_why_a_node_is_not_ready_and_who_is_missing() {
         "peers        2
              {ab}@192.0.2.1:7400 0.2 ms, config
              {no}@192.0.2.9:7400 3.0 ms, found, chosen
-  exchange   1 of 8 chosen, 5 reached and 31 heard of; told to others as 192.0.2.8:7400
+  exchange   1 of 8 chosen, 5 reached and 31 heard of; announced to others as 192.0.2.8:7400
 configured   {ab}@192.0.2.1:7400 connected for 5 min 00 s
              {cd}@192.0.2.2:7400 wrong key for 30 s, 7 attempts, next in 4.2 s: the node at 192.0.2.2:7400 has another key
              {ef}@192.0.2.3:7400 unreachable (added) for 4.0 s, 1 attempt, trying now: no answer within 5s
@@ -173,7 +174,7 @@ fn table_says_how_fast_the_machine_is() {
     let text = shown(json!({ "speed": speed }));
     let expected = "Mgas/s       modexp 30, plain 700
              TOO SLOW: a batch of 300000000 gas, all of it modexp, takes 10.0 s here, and a view lasts 2.0 s: lower `gas_limit` \
-        by a fork, raise `consensus.view_timeout_ms` of all validators, or take a faster machine
+        by a fork, raise `consensus.view_timeout_ms` of all validators, or use a faster machine
 ";
     assert_eq!(part(&text, "Mgas/s", "disk"), expected);
 }

@@ -88,8 +88,9 @@ impl Filters {
     /// [`RpcError::TooMuch`] if the address, or all addresses together, have too many.
     pub(super) fn install(&self, owner: Origin, watch: Watch, now: Instant) -> Result<U128, RpcError> {
         let mut random = [0; 16];
-        getrandom::fill(&mut random)
-            .map_err(|error| RpcError::Rejected(format!("the system gives no random id: {error}")))?;
+        getrandom::fill(&mut random).map_err(|error| {
+            RpcError::Rejected(format!("cannot draw a random id from the operating system: {error}"))
+        })?;
         let id = u128::from_le_bytes(random);
         let bytes = watch.bytes();
         let mut filters = self.0.lock();

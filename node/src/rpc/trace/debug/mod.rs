@@ -75,7 +75,7 @@ pub(super) fn call(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>)
     let (object, id, options): (CallObject, Option<BlockParam>, Option<CallOptions>) = args(params)?;
     let options = options.unwrap_or_default();
     if options.has_tx_index {
-        let text = "txIndex is not supported: a call is traced behind the whole block";
+        let text = "txIndex is not supported: a call is traced after the whole block";
         return Err(RpcError::InvalidParams(text.into()).into());
     }
     let overrides = Overrides {

@@ -240,11 +240,11 @@ fn keys_and_values_are_those_of_nodes() {
         ),
         ("topology: { config: { storage: { prunes: 1 } } }\n", "topology.config.storage: "),
         ("topology: { config: { sync.mode: deltas } }\n", "topology.config.sync.mode: "),
-        ("topology: { config: { sync.audit: 2 } }\n", "topology.config.sync.audit: 2 is no share"),
+        ("topology: { config: { sync.audit: 2 } }\n", "topology.config.sync.audit: 2 is not a share"),
         ("topology: { config: { storage.fsync: false } }\n", "may forget a vote"),
         (
             "topology: { groups: [{ name: f }], settings: [{ nodes: [f], config: { sync.forbid: [auto] } }] }\n",
-            "topology.settings.0.config.sync.forbid: `auto` is the choice",
+            "topology.settings.0.config.sync.forbid: `auto` chooses among the modes",
         ),
         (
             "topology: { groups: [{ name: f, mode: replay }], settings: [{ nodes: [f], config: { preset: light } }] }\n",
