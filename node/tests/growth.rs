@@ -314,8 +314,14 @@ async fn a_batch_costs_what_it_costs_on_a_small_chain() {
     let mut chain = Chain::start(0).await;
     let little = tokio::task::block_in_place(|| chain.cost());
     let sockets = chain.listen(subscriptions).await;
-    let listeners = tokio::task::block_in_place(|| chain.metric("ws_subscriptions{kind=\"logs\"}"));
-    assert_eq!(listeners, subscriptions as f64);
+    let listeners = || tokio::task::block_in_place(|| chain.metric("ws_subscriptions{kind=\"logs\"}"));
+    // A subscription counts once its answer is on its way, which is after the answer is made.
+    let all = async {
+        while listeners() != subscriptions as f64 {
+            tokio::task::yield_now().await
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), all).await.expect("all subscriptions count");
     chain.assert_costs(little, "subscriptions").await;
     drop(sockets);
     tokio::task::block_in_place(|| {

@@ -26,7 +26,9 @@ pub(crate) struct Documented {
 /// Returns all command lines: those of blocks, then those within text. Of each kind, the README's come first, then
 /// those of docs/ by file name.
 pub(crate) fn documented() -> Vec<Documented> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    // Two crates compile this file, at different depths of the tree.
+    let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let root = above.filter(|dir| dir.join("README.md").exists()).last().unwrap();
     let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<PathBuf> =
         docs.filter(|path| path.extension().is_some_and(|kind| kind == "md")).collect();
@@ -34,7 +36,7 @@ pub(crate) fn documented() -> Vec<Documented> {
     files.insert(0, root.join("README.md"));
     let (mut blocks, mut spans) = (Vec::new(), Vec::new());
     for file in &files {
-        let name = file.strip_prefix(&root).unwrap().to_string_lossy();
+        let name = file.strip_prefix(root).unwrap().to_string_lossy();
         let text = fs::read_to_string(file).unwrap();
         blocks.extend(of_text(&name, &text));
         spans.extend(within_text(&name, &text));
