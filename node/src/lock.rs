@@ -5,14 +5,13 @@
 
 use std::{
     fmt,
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read, Seek, Write},
     net::SocketAddr,
     os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{FlockOperation, flock};
 use slipstream_config::mask::mask_argument;
 
 /// Name of the lock file in the data directory.
@@ -97,7 +96,7 @@ impl Drop for DataLock {
     /// Unlocks explicitly instead of only closing. While another thread spawns a process, that process holds copies of
     /// all open files until it executes its program. The lock lasts as long as the last copy.
     fn drop(&mut self) {
-        let _ = flock(&self.file, FlockOperation::Unlock);
+        let _ = self.file.unlock();
     }
 }
 
@@ -106,7 +105,7 @@ pub fn check_free(data_dir: &Path) -> Result<(), LockError> {
     let path = data_dir.join(LOCK_FILE);
     match File::open(&path) {
         // Several processes may check at once; none of them is a holder.
-        Ok(file) => lock(file, &path, FlockOperation::NonBlockingLockShared).map(drop),
+        Ok(file) => lock(file, &path, File::try_lock_shared).map(drop),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(source) => Err(LockError::Io { path, source }),
     }
@@ -124,7 +123,7 @@ pub fn acquire(data_dir: &Path, api: Option<SocketAddr>) -> Result<DataLock, Loc
         .mode(MODE)
         .open(&path)
         .map_err(|source| LockError::Io { path: path.clone(), source })?;
-    let held = lock(file, &path, FlockOperation::NonBlockingLockExclusive)?;
+    let held = lock(file, &path, File::try_lock)?;
     let mut file = &held.file;
     // Earlier releases let others read the file. A file with another owner stays as it is.
     let _ = file.set_permissions(fs::Permissions::from_mode(MODE));
@@ -141,16 +140,16 @@ pub fn acquire(data_dir: &Path, api: Option<SocketAddr>) -> Result<DataLock, Loc
     }
 }
 
-fn lock(file: File, path: &Path, how: FlockOperation) -> Result<DataLock, LockError> {
-    match flock(&file, how) {
+fn lock(file: File, path: &Path, lock: fn(&File) -> Result<(), TryLockError>) -> Result<DataLock, LockError> {
+    match lock(&file) {
         Ok(()) => Ok(DataLock { file }),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
+        Err(TryLockError::WouldBlock) => {
             let mut text = Vec::new();
             let _ = file.take(HOLDER_BYTES_MAX).read_to_end(&mut text);
             let holder = Holder::parse(&String::from_utf8_lossy(&text));
             Err(LockError::Held { path: path.to_owned(), holder })
         }
-        Err(errno) => Err(LockError::Io { path: path.to_owned(), source: errno.into() }),
+        Err(TryLockError::Error(source)) => Err(LockError::Io { path: path.to_owned(), source }),
     }
 }
 
@@ -198,7 +197,7 @@ mod tests {
         drop(acquire(dir.path(), None).unwrap());
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, MODE);
         let asking = File::open(&path).unwrap();
-        flock(&asking, FlockOperation::NonBlockingLockShared).unwrap();
+        asking.try_lock_shared().unwrap();
         check_free(dir.path()).unwrap();
     }
 

@@ -1,10 +1,8 @@
 //! [`FileLock`]: the operating system's lock on an open file (`flock`). It ends with its process, however that dies.
 
-use std::{fs::File, io};
-
-use rustix::{
-    fs::{FlockOperation, flock},
-    io::Errno,
+use std::{
+    fs::{File, TryLockError},
+    io,
 };
 
 /// A held lock. Dropping it releases the lock.
@@ -19,7 +17,7 @@ impl FileLock {
     /// # Errors
     /// If the file system does not support locks.
     pub fn exclusive(file: File) -> io::Result<Option<FileLock>> {
-        FileLock::take(file, FlockOperation::NonBlockingLockExclusive)
+        FileLock::take(file, File::try_lock)
     }
 
     /// Takes the shared lock. Returns `None` if another holder has the exclusive lock.
@@ -27,14 +25,14 @@ impl FileLock {
     /// # Errors
     /// If the file system does not support locks.
     pub fn shared(file: File) -> io::Result<Option<FileLock>> {
-        FileLock::take(file, FlockOperation::NonBlockingLockShared)
+        FileLock::take(file, File::try_lock_shared)
     }
 
-    fn take(file: File, how: FlockOperation) -> io::Result<Option<FileLock>> {
-        match flock(&file, how) {
+    fn take(file: File, lock: fn(&File) -> Result<(), TryLockError>) -> io::Result<Option<FileLock>> {
+        match lock(&file) {
             Ok(()) => Ok(Some(FileLock { file })),
-            Err(Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(error.into()),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
         }
     }
 
@@ -48,7 +46,7 @@ impl Drop for FileLock {
     /// Unlocks explicitly: closing the file is not enough. The lock lives as long as the last copy of the file. A child
     /// that another thread is starting holds a copy of each open file until it runs its program.
     fn drop(&mut self) {
-        let _ = flock(&self.file, FlockOperation::Unlock);
+        let _ = self.file.unlock();
     }
 }
 

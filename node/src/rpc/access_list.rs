@@ -2,7 +2,7 @@
 
 use alloy_eips::eip2930::AccessList;
 use alloy_primitives::U64;
-use jsonrpsee::types::Params;
+use jsonrpsee_types::Params;
 use serde::Serialize;
 use slipstream_executor::create_access_list;
 

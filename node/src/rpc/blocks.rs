@@ -10,7 +10,7 @@ use alloy_consensus::constants::{
 use alloy_eips::eip7685::EMPTY_REQUESTS_HASH;
 use alloy_primitives::{U64, U256};
 use alloy_rpc_types_eth::{Block, BlockId, BlockNumberOrTag, BlockTransactions, Header, TransactionReceipt};
-use jsonrpsee::types::Params;
+use jsonrpsee_types::Params;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use slipstream_types::{BatchHeader, BatchNumber, Body, ChainConfig, Digest, Receipts, chain::Fork};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use alloy_primitives::{B256, Bytes};
-use jsonrpsee::types::{
+use jsonrpsee_types::{
     ErrorObjectOwned,
     error::{INTERNAL_ERROR_CODE, INVALID_PARAMS_CODE, METHOD_NOT_FOUND_CODE},
 };

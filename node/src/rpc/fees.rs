@@ -6,7 +6,7 @@ use alloy_consensus::Transaction as _;
 use alloy_eips::eip2718::Decodable2718;
 use alloy_primitives::{U64, U256};
 use alloy_rpc_types_eth::{BlockId, FeeHistory};
-use jsonrpsee::types::Params;
+use jsonrpsee_types::Params;
 use parking_lot::Mutex;
 use serde::{
     Deserialize, Deserializer, Serialize,

@@ -37,7 +37,7 @@ mod txpool;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use alloy_primitives::{B256, Bytes, U64, keccak256};
-use jsonrpsee::types::Params;
+use jsonrpsee_types::Params;
 use serde_json::{Value, json};
 use slipstream_consensus::{Forwarder, Pool};
 use slipstream_executor::Envelope;

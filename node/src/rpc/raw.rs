@@ -1,7 +1,7 @@
 //! Transactions as they were signed, byte for byte. A missing one gives an empty answer, as in geth.
 
 use alloy_primitives::{B256, Bytes};
-use jsonrpsee::types::Params;
+use jsonrpsee_types::Params;
 use serde::de::DeserializeOwned;
 
 use super::{

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use alloy_primitives::{B256, Bytes, keccak256};
-use jsonrpsee::types::Params;
+use jsonrpsee_types::Params;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use alloy_primitives::{Address, B256, Bytes, U64, U256};
 use alloy_rpc_types_eth::{BlockId, BlockNumberOrTag};
-use jsonrpsee::types::Params;
+use jsonrpsee_types::Params;
 use serde::{
     Deserialize, Deserializer,
     de::{Error as _, MapAccess, Visitor},

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, error::Error, sync::Arc};
 
-use jsonrpsee::types::{ErrorObjectOwned, Params};
+use jsonrpsee_types::{ErrorObjectOwned, Params};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use slipstream_consensus::JournalError;

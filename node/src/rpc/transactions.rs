@@ -5,7 +5,7 @@ use alloy_consensus::{
 };
 use alloy_primitives::{B256, Bytes};
 use alloy_rpc_types_eth::{Log, TransactionReceipt};
-use jsonrpsee::types::Params;
+use jsonrpsee_types::Params;
 use serde::de::DeserializeOwned;
 use slipstream_executor::Transaction as Decoded;
 use slipstream_types::ChainConfig;

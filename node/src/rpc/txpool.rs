@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write};
 
 use alloy_consensus::Transaction as _;
 use alloy_primitives::{Address, U64};
-use jsonrpsee::types::Params;
+use jsonrpsee_types::Params;
 use serde::Serialize;
 use slipstream_consensus::{ContentLimit, PoolContent};
 use slipstream_executor::Transaction;

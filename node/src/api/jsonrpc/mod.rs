@@ -7,7 +7,7 @@ mod envelope;
 use std::{sync::Arc, time::Duration};
 
 use axum::body::Bytes;
-use jsonrpsee::types::error::{
+use jsonrpsee_types::error::{
     INTERNAL_ERROR_CODE, INVALID_REQUEST_CODE, METHOD_NOT_FOUND_CODE, PARSE_ERROR_CODE,
 };
 use tokio::time::{Instant, sleep, timeout_at};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use alloy_primitives::{Bytes, U64};
 use alloy_rpc_types_eth::BlockId;
-use jsonrpsee::types::Params;
+use jsonrpsee_types::Params;
 use slipstream_executor::{
     BatchEnv, CallRequest, EstimateError, ExecuteError, Interrupt, Overrides, call as execute, estimate_gas,
 };

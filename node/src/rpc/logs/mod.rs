@@ -16,7 +16,7 @@ pub(super) mod tests;
 mod wanted;
 
 use alloy_rpc_types_eth::{BlockId, BlockNumberOrTag, Filter, FilterBlockOption, Log};
-use jsonrpsee::types::Params;
+use jsonrpsee_types::Params;
 use slipstream_types::BatchNumber;
 
 use self::search::{Found, Search};

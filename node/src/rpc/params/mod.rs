@@ -6,7 +6,7 @@ mod strict;
 
 use alloy_primitives::B256;
 use alloy_rpc_types_eth::BlockNumberOrTag;
-use jsonrpsee::types::Params;
+use jsonrpsee_types::Params;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 

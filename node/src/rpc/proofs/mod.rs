@@ -5,7 +5,7 @@
 mod tests;
 
 use alloy_primitives::{Address, B256, U256};
-use jsonrpsee::types::Params;
+use jsonrpsee_types::Params;
 use serde::de::IgnoredAny;
 use slipstream_light::{
     AccountProof, EPOCH_CHANGES_MAX, Encoded, EpochChanges, SLOTS_MAX, SlotProof, WaypointProof,

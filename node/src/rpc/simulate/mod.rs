@@ -4,7 +4,7 @@ mod answer;
 mod request;
 
 use alloy_primitives::{Address, B256};
-use jsonrpsee::types::Params;
+use jsonrpsee_types::Params;
 use slipstream_executor::{
     BatchEnv, ExecuteError, MoveError, Rejection, SimulateError, Simulation, SimulationRules,
 };

@@ -2,7 +2,7 @@
 
 use alloy_eips::eip7702::SignedAuthorization;
 use alloy_rpc_types_eth::BlockId;
-use jsonrpsee::types::Params;
+use jsonrpsee_types::Params;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use slipstream_executor::{CALL_GAS_MAX, CallRequest, Overrides, SimulationRules};

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use alloy_primitives::U128;
 use alloy_rpc_types_eth::{Filter, FilterBlockOption};
-use jsonrpsee::types::Params;
+use jsonrpsee_types::Params;
 use serde::de::IgnoredAny;
 use tokio_util::sync::CancellationToken;
 

@@ -62,7 +62,7 @@ fn a_block_without_its_parts() {
     let whole = batch();
     let without = Batch::new(whole.header.clone(), None, None);
     let refused = blocks::to_block(&chain(), &without, false, &loose()).unwrap_err();
-    let refused = jsonrpsee::types::ErrorObjectOwned::from(refused);
+    let refused = jsonrpsee_types::ErrorObjectOwned::from(refused);
     assert_eq!(refused.code(), 4444);
     let text = "pruned history unavailable: this node has no transactions of batch 3: it pruned that part";
     assert!(refused.message().starts_with(text), "{refused}");

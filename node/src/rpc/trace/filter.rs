@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use alloy_primitives::Address;
 use alloy_rpc_types_eth::BlockNumberOrTag;
-use jsonrpsee::types::Params;
+use jsonrpsee_types::Params;
 use serde::Deserialize;
 use slipstream_executor::trace::{Action, LocalizedTransactionTrace, Rerun, TraceOutput};
 use slipstream_types::BatchNumber;

@@ -1,7 +1,7 @@
 //! `trace_…`, as in parity.
 
 use alloy_primitives::{B256, Bytes};
-use jsonrpsee::types::Params;
+use jsonrpsee_types::Params;
 use serde::{Deserialize, Serialize};
 use slipstream_executor::{
     BatchEnv, CallRequest, Overrides, Transaction,

@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Instant};
 
 use alloy_primitives::{B256, U128};
 use alloy_rpc_types_eth::{BlockNumberOrTag, Filter, FilterBlockOption, Log};
-use jsonrpsee::types::Params;
+use jsonrpsee_types::Params;
 use serde::Serialize;
 use slipstream_types::BatchNumber;
 

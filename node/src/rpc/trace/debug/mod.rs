@@ -3,7 +3,7 @@
 mod options;
 
 use alloy_primitives::B256;
-use jsonrpsee::types::Params;
+use jsonrpsee_types::Params;
 use serde::{Serialize, de::DeserializeOwned};
 use slipstream_executor::{
     CallRequest, Overrides,
