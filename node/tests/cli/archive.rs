@@ -349,7 +349,7 @@ fn a_silent_archive_is_done_without() {
     let validator = Running::start(&chain);
     node.until("it follows", |node| node.head() > number);
     // The log is written in the background.
-    node.until("it says why", |node| node.log().contains("the snapshot comes too slowly, if at all"));
+    node.until("it says why", |node| node.log().contains("the snapshot arrives too slowly"));
     let text = node.log();
     assert!(!text.contains("the archive is banned"), "{text}");
     node.running.stop();

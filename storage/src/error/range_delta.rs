@@ -16,13 +16,13 @@ pub enum RangeDeltaError {
         to: BatchNumber,
     },
     /// A delta of the range is pruned, never existed, or is still to come.
-    #[error("this node does not keep the delta of batch {number}")]
+    #[error("the delta of batch {number} is not kept")]
     NotKept {
         /// Number of the missing delta's batch.
         number: BatchNumber,
     },
     /// The range is more than may be merged at once.
-    #[error("this node cannot merge the deltas after batch {from} up to batch {to}: they exceed {max} {of}")]
+    #[error("the deltas after batch {from} up to batch {to} are too large to merge: they exceed {max} {of}")]
     TooLarge {
         /// The batch before the range.
         from: BatchNumber,

@@ -55,7 +55,7 @@ pub enum RepairError {
         codes: usize,
     },
     /// The state of the batch cannot be built here.
-    #[error("this node does not keep the state after batch {number}: {reason}")]
+    #[error("the state after batch {number} is not kept: {reason}")]
     NotKept {
         /// Number of the batch whose state was asked for.
         number: BatchNumber,
