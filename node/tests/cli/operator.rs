@@ -298,7 +298,10 @@ fn orders_on_peers_hold_over_a_restart() {
 
     let node = Running::start(&other);
     let text = peers(&["list"], true);
-    assert!(text.contains(&format!("removed      the validator {address} is in network.peers")), "{text}");
+    assert!(
+        text.contains(&format!("removed      the validator {address} stands in network.peers")),
+        "{text}"
+    );
     assert_eq!(list()["bans_count"], 1, "{text}");
     node.stop();
 

@@ -255,7 +255,7 @@ liars! {
     receipts_of_others_beside_a_true_body_are_refused: false_receipts, Delta, true, "the receipts of batch";
     a_short_range_is_refused: short_range, Replay, true, "the range is too short: it has 3 batches from";
     an_empty_range_is_refused: no_range, Delta, true, "the range is too short: it has 0 batches";
-    too_few_signatures_are_refused: few_signatures, Replay, true, "has 2 signatures, a quorum is 3";
+    too_few_signatures_are_refused: few_signatures, Replay, true, "has 2 signatures, but a quorum is 3";
     a_forged_header_is_refused: forged_header, Delta, true, "accumulator root";
     a_missing_part_is_refused: missing_part, Delta, true, "is missing";
     an_invented_head_is_refused: summary_without_quorum, Replay, true, "does not verify";
