@@ -134,7 +134,7 @@ pub enum Rejection {
     #[error("max fee per gas less than block base fee")]
     FeeBelowBase,
     /// The gas limit does not even cover the intrinsic gas.
-    #[error("intrinsic gas too low: needs {needed}, the limit is {gas_limit}")]
+    #[error("intrinsic gas too low: needs {needed}, but the limit is {gas_limit}")]
     IntrinsicGas {
         /// Gas before the first instruction.
         needed: u64,

@@ -118,7 +118,7 @@ impl Reading<'_> {
             Part::Run { path, bit } => {
                 let below = Place::new(path, usize::from(*bit));
                 if below.bits() <= place.bits() || !place.contains(path) || below.path() != path {
-                    return Err("a run leads elsewhere");
+                    return Err("a run leads outside its place");
                 }
                 self.proved.push(Proved::Run(place, below));
                 let hash = self.fork(below, levels)?;
