@@ -113,7 +113,7 @@ impl Broadcaster {
     pub fn on_message(&self, peer: PeerId, message: Vec<u8>) {
         let dropped = self.inbox.push(peer, message);
         if dropped > 0 {
-            tracing::debug!(peer = %peer.short(), dropped, "messages of the mesh were dropped: too many wait");
+            tracing::debug!(peer = %peer.short(), dropped, "dropped mesh messages: too many were waiting");
         }
     }
 
@@ -134,7 +134,7 @@ impl Broadcaster {
         if waiting.len() == FRESH_MAX
             && let Some(dropped) = waiting.pop_front()
         {
-            tracing::error!(number = %dropped.header.number, "a batch is not spread, as too many wait; peers have to fetch it");
+            tracing::error!(number = %dropped.header.number, "cannot spread a batch because too many wait; peers must fetch it");
         }
         waiting.push_back(fresh);
         self.poked.notify_one();
@@ -243,7 +243,7 @@ impl Broadcaster {
             Outcome::Done(id, done) => self.mesh.lock().handle_done(id, done, Instant::now()),
             Outcome::Coded(Ok(coded)) => self.publish_coded(*coded),
             Outcome::Coded(Err((number, error))) => {
-                tracing::error!(%number, %error, "a batch is not spread; peers have to fetch it");
+                tracing::error!(%number, %error, "cannot spread a batch; peers must fetch it");
             }
         }
     }

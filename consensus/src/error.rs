@@ -10,8 +10,8 @@ use slipstream_types::{BatchNumber, CodecError, Epoch, PublicKey};
 pub enum ConsensusError {
     /// The key is not in the validator set.
     #[error(
-        "key {key} is not one of the {validators} validators of epoch {epoch}: run this node as a fullnode, or with the key \
-         of a validator that the genesis names"
+        "key {key} is not one of the {validators} validators of epoch {epoch}: run this node as a fullnode, or with \
+        the key of a validator in the genesis"
     )]
     NotAValidator {
         /// The node's public key.
@@ -28,7 +28,7 @@ pub enum ConsensusError {
     #[error("{0}")]
     Record(#[from] RecordError),
     /// The node's own batch could not be executed.
-    #[error("batch {number} could not be made: {source}")]
+    #[error("cannot make batch {number}: {source}")]
     Execute {
         /// Number of the batch.
         number: BatchNumber,
@@ -36,7 +36,7 @@ pub enum ConsensusError {
         source: ExecuteError,
     },
     /// The node's own batch or message is over a limit.
-    #[error("the next batch could not be encoded: {0}")]
+    #[error("cannot encode the next batch: {0}")]
     Codec(#[from] CodecError),
     /// A task of the validator panicked.
     #[error("the validator's task {task} ended unexpectedly: {reason}")]
@@ -65,7 +65,7 @@ impl ConsensusError {
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// The store refuses the request.
-    #[error("the vote record could not be read or written")]
+    #[error("cannot read or write the vote record")]
     Storage(#[from] StorageError),
     /// The store holds something else under the record's name. To go on voting would risk a second vote.
     #[error(
@@ -90,7 +90,7 @@ pub enum ProposalError {
         epoch: Epoch,
     },
     /// The sender is in another epoch.
-    #[error("this validator is in epoch {epoch}, the message is of epoch {found}")]
+    #[error("this validator is in epoch {epoch}, but the message belongs to epoch {found}")]
     OtherEpoch {
         /// The epoch that the message names.
         found: Epoch,
@@ -107,7 +107,7 @@ pub enum ProposalError {
     },
     /// The batch's time is before its parent's.
     #[error(
-        "batch {number} has the timestamp {timestamp_ms} ms, its parent {parent_ms} ms: time must not go back"
+        "batch {number} has the timestamp {timestamp_ms} ms, but its parent has {parent_ms} ms: time must not go back"
     )]
     BeforeParent {
         /// Number of the batch.
@@ -119,7 +119,7 @@ pub enum ProposalError {
     },
     /// The batch's time is too far ahead of this validator's clock.
     #[error(
-        "batch {number} has the timestamp {timestamp_ms} ms, the clock here says {now_ms} ms: more than {max_ms} ahead"
+        "batch {number} has the timestamp {timestamp_ms} ms, but the clock here says {now_ms} ms: the batch is more than {max_ms} ms ahead"
     )]
     FromTheFuture {
         /// Number of the batch.
@@ -133,7 +133,7 @@ pub enum ProposalError {
     },
     /// The batch's time is too far behind this validator's clock.
     #[error(
-        "batch {number} has the timestamp {timestamp_ms} ms, the clock here says {now_ms} ms: more than {max_ms} behind"
+        "batch {number} has the timestamp {timestamp_ms} ms, but the clock here says {now_ms} ms: the batch is more than {max_ms} ms behind"
     )]
     FromThePast {
         /// Number of the batch.
@@ -170,7 +170,7 @@ pub enum ProposalError {
         source: ExecuteError,
     },
     /// A peer showed an outcome other than the batch's own.
-    #[error("the outcome shown for batch {number} is another one: {field} does not fit")]
+    #[error("the outcome shown for batch {number} is wrong: {field} does not match")]
     NotTheOutcome {
         /// Number of the batch.
         number: BatchNumber,
@@ -178,7 +178,7 @@ pub enum ProposalError {
         field: &'static str,
     },
     /// Too many bytes of ordered batches wait for execution.
-    #[error("too many ordered batches wait here for being executed")]
+    #[error("too many ordered batches already wait for execution here")]
     Busy,
     /// This validator is stopping, by request or because its work panicked.
     #[error("this validator is stopping")]

@@ -136,7 +136,7 @@ impl FromStr for Planted {
         let named = Planted::ALL.iter().copied().find(|planted| planted.name() == text);
         let named = named.ok_or_else(|| {
             let names: Vec<_> = Planted::ALL.iter().map(|planted| planted.name()).collect();
-            format!("{text:?} is no defence; they are {}", names.join(", "))
+            format!("{text:?} is not a defence; the defences are {}", names.join(", "))
         })?;
         Defences::without(Some(named)).map_err(|error| error.to_string())?;
         Ok(named)

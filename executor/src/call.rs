@@ -80,7 +80,7 @@ pub enum EstimateError {
     },
     /// The call offers a fee, but its value leaves none of the sender's balance.
     #[error(
-        "insufficient funds for transfer: the sender has {balance} wei, {value} wei and the fee are needed"
+        "insufficient funds for transfer: the sender has {balance} wei, but needs {value} wei and the fee"
     )]
     Funds {
         /// Balance of the sender, in wei.

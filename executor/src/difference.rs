@@ -18,7 +18,7 @@ pub struct Difference {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Difference { field, expected, found } = self;
-        write!(f, "{field} is {found}, expected is {expected}")
+        write!(f, "{field} is {found}, but expected is {expected}")
     }
 }
 

@@ -19,7 +19,7 @@ pub enum ExecuteError {
     },
     /// The transactions ask for more gas than the batch has.
     #[error(
-        "transaction {index} ({hash}) may use {gas_limit} gas, but only {left} of the batch's gas are left"
+        "transaction {index} ({hash}) has a gas limit of {gas_limit}, but the batch has only {left} gas left"
     )]
     GasLimit {
         /// Position in the batch.
@@ -51,7 +51,7 @@ pub enum ExecuteError {
     #[error("the call was interrupted")]
     Interrupted,
     /// The state could not be read. The batch itself may be good.
-    #[error("reading the state failed: {0}")]
+    #[error("cannot read the state: {0}")]
     State(#[from] StorageError),
     /// An account names code that the state does not have: the store is damaged.
     #[error("an account has code {hash}, which the state does not hold; restore the node from a snapshot")]
@@ -62,14 +62,14 @@ pub enum ExecuteError {
     /// An account from before the batch lost storage that this state cannot enumerate. This cannot happen from Cancun
     /// on.
     #[error(
-        "contract {address} from before the batch was destroyed, and a delta cannot name all of its slots"
+        "the batch destroyed contract {address}, which existed before it: a delta cannot name all of its slots"
     )]
     StorageWiped {
         /// Address of the contract.
         address: Address,
     },
     /// The outcome exceeds a limit of the formats.
-    #[error("the outcome does not fit its format: {0}")]
+    #[error("cannot encode the outcome: {0}")]
     Format(#[from] CodecError),
     /// The EVM refused to run for a reason outside the transaction: a bug or a wrong environment.
     #[error("the EVM failed: {0}")]
@@ -107,7 +107,7 @@ pub enum MoveError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
     /// The nonce is used: this transaction was executed before, or another one with the same nonce.
-    #[error("nonce too low: the transaction has {found}, the account is at {expected}")]
+    #[error("nonce too low: the transaction has {found}, but the account is at {expected}")]
     NonceTooLow {
         /// The sender's next nonce.
         expected: u64,
@@ -115,7 +115,7 @@ pub enum Rejection {
         found: u64,
     },
     /// Earlier transactions of the same sender are missing.
-    #[error("nonce too high: the transaction has {found}, the account is at {expected}")]
+    #[error("nonce too high: the transaction has {found}, but the account is at {expected}")]
     NonceTooHigh {
         /// The sender's next nonce.
         expected: u64,
@@ -123,7 +123,7 @@ pub enum Rejection {
         found: u64,
     },
     /// The sender cannot pay the value and the fee.
-    #[error("insufficient funds for gas * price + value: needs {needed} wei, has {balance}")]
+    #[error("insufficient funds for gas * price + value: needs {needed} wei, but has {balance}")]
     InsufficientFunds {
         /// Value plus the highest fee.
         needed: U256,
@@ -134,7 +134,7 @@ pub enum Rejection {
     #[error("max fee per gas less than block base fee")]
     FeeBelowBase,
     /// The gas limit does not even cover the intrinsic gas.
-    #[error("intrinsic gas too low: needs {needed}, the limit is {gas_limit}")]
+    #[error("intrinsic gas too low: needs {needed}, but the limit is {gas_limit}")]
     IntrinsicGas {
         /// Gas before the first instruction.
         needed: u64,

@@ -39,8 +39,8 @@ pub struct Past<'a> {
 pub enum TraceError {
     /// The transaction differs from its first execution, so the trace would show something that never happened.
     #[error(
-        "transaction {hash} did not do again what its receipt says ({found} in place of {expected}), so its trace would be wrong: the state or the \
-         batch in this store is damaged; `slipstream db check` looks for it"
+        "executing transaction {hash} again contradicts its receipt ({found} instead of {expected}), so its trace \
+        would be wrong: the state or the batch in this store is damaged; `slipstream db check` finds the damage"
     )]
     Differs {
         /// Hash of the transaction.
@@ -58,14 +58,14 @@ pub enum TraceError {
     },
     /// A JavaScript tracer, which the caller supplies.
     #[error(
-        "tracers in JavaScript are not run here; there are callTracer, prestateTracer, 4byteTracer, flatCallTracer, muxTracer, noopTracer, and the \
-         struct logger where no tracer is named"
+        "this node does not run tracers in JavaScript; use callTracer, prestateTracer, 4byteTracer, flatCallTracer, \
+        muxTracer, noopTracer, or name no tracer for the struct logger"
     )]
     JavaScript,
     /// A tracer that this node does not have, though geth may.
     #[error(
-        "there is no such tracer here; there are callTracer, prestateTracer, 4byteTracer, flatCallTracer, muxTracer, noopTracer, and the struct logger \
-         where no tracer is named"
+        "this node does not know this tracer; use callTracer, prestateTracer, 4byteTracer, flatCallTracer, \
+        muxTracer, noopTracer, or name no tracer for the struct logger"
     )]
     UnknownTracer,
     /// The tracer cannot run with the requested options.

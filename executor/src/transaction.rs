@@ -63,7 +63,7 @@ impl From<&ChainConfig> for Admission {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransactionError {
     /// Longer than any transaction may be.
-    #[error("the transaction has {len} bytes, at most {max} are allowed")]
+    #[error("the transaction has {len} bytes, but at most {max} are allowed")]
     TooLong {
         /// Length of the envelope in bytes.
         len: usize,
@@ -79,14 +79,14 @@ pub enum TransactionError {
     /// A legacy transaction without a chain id (before EIP-155), on a chain that does not admit them: it would be valid
     /// on every chain.
     #[error(
-        "the transaction names no chain id and could be replayed from another chain: sign it for chain {expected}"
+        "the transaction has no chain id and could be replayed from another chain: sign it for chain {expected}"
     )]
     NoChainId {
         /// Chain id of this chain.
         expected: u64,
     },
     /// The transaction is signed for another chain.
-    #[error("the transaction is signed for chain {found}, this is chain {expected}")]
+    #[error("the transaction is signed for chain {found}, but this is chain {expected}")]
     WrongChainId {
         /// Chain id of this chain.
         expected: u64,

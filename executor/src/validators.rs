@@ -32,7 +32,7 @@ pub fn next_validators(
     match storage.succession(header, before)? {
         Some(Err(reason)) => {
             let (number, epoch) = (header.number, header.epoch);
-            tracing::warn!(%number, %epoch, %reason, "the epoch goes on: the validators contract wants an invalid set");
+            tracing::warn!(%number, %epoch, %reason, "the epoch continues because the validators contract names an invalid set");
             Ok(None)
         }
         next => Ok(next.and_then(Result::ok)),

@@ -78,7 +78,7 @@ const fields = (value, names, what) => {
   const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
   const found = isObject ? Object.keys(value) : [];
   if (!isObject || found.length !== names.length || !names.every((name) => Object.hasOwn(value, name))) {
-    refuse("malformed", `${what} has not exactly the fields ${names.join(", ")}`);
+    refuse("malformed", `${what} must have exactly the fields ${names.join(", ")}`);
   }
   return value;
 };
@@ -130,18 +130,18 @@ class Reader {
       }
       if (shift === 28) this.malformed("a length is too long");
     }
-    if (length > max) this.malformed(`a list has ${length} elements, at most ${max} may be`);
+    if (length > max) this.malformed(`a list has ${length} elements, but at most ${max} are allowed`);
     return Array.from({ length }, () => element(this));
   }
 
   option(element) {
     const tag = this.u8();
-    if (tag > 1) this.malformed("an option is neither there nor not");
+    if (tag > 1) this.malformed("an option is neither present nor absent");
     return tag === 1 ? element(this) : null;
   }
 
   end() {
-    if (this.at !== this.bytes.length) this.malformed("it goes on behind its end");
+    if (this.at !== this.bytes.length) this.malformed("bytes follow its end");
   }
 }
 
@@ -260,12 +260,12 @@ const SMALL_ORDER = new Set([
 const verifySignature = async (key, message, signature) => {
   if (SMALL_ORDER.has(hex(key)) || SMALL_ORDER.has(hex(signature.subarray(0, 32)))) return false;
   const subtle = globalThis.crypto?.subtle;
-  if (!subtle) refuse("unsupported", "there is no WebCrypto here: it takes Node 20, or a browser and a page from https or localhost");
+  if (!subtle) refuse("unsupported", "WebCrypto is missing here: use Node 20, or a browser with a page from https or localhost");
   let imported;
   try {
     imported = await subtle.importKey("raw", key, { name: "Ed25519" }, false, ["verify"]);
   } catch (error) {
-    if (error?.name === "NotSupportedError") refuse("unsupported", "WebCrypto has no Ed25519 here: it takes Node 20, or a newer browser");
+    if (error?.name === "NotSupportedError") refuse("unsupported", "WebCrypto has no Ed25519 here: use Node 20, or a newer browser");
     return false;
   }
   return subtle.verify({ name: "Ed25519" }, imported, signature, message);
@@ -277,7 +277,7 @@ const readSet = (reader) => {
   const epoch = reader.u64();
   const keys = reader.list(VALIDATORS_MAX, (it) => {
     const key = it.digest();
-    if (it.u8() !== 20) it.malformed("a fee recipient is no address");
+    if (it.u8() !== 20) it.malformed("a fee recipient is not an address");
     it.take(20);
     return key;
   });
@@ -310,17 +310,17 @@ const readCertificate = (text) =>
 /** Refuses validators that could certify anything, or two ledgers. */
 const checkSet = (set, epoch, info) => {
   const wrong = (reason) => refuse("epoch-end", `the certificate of batch ${info.number} does not end epoch ${info.epoch}: ${reason}`);
-  if (set.epoch !== epoch) wrong(`the validators that it names are those of epoch ${set.epoch}`);
+  if (set.epoch !== epoch) wrong(`it names validators for epoch ${set.epoch} instead`);
   if (set.keys.length === 0) wrong("there must be at least one validator");
   if (new Set(set.keys.map(hex)).size !== set.keys.length) wrong("a validator is named twice");
-  if (set.keys.length < 2 * set.any + set.commission + 1) wrong("there are too few validators for the failures that they are to bear");
+  if (set.keys.length < 2 * set.any + set.commission + 1) wrong("the validators are too few for the failures to tolerate");
 };
 
 /** Checks that a quorum of the set signed, by ascending index and once each. */
 const verifyQuorum = async ({ info, view, signatures }, set) => {
   const wrong = (reason) => refuse("certificate", `certificate of batch ${info.number}: ${reason}`);
   const quorum = set.keys.length - set.any;
-  if (signatures.length < quorum) wrong(`it has ${signatures.length} signatures, a quorum is ${quorum}`);
+  if (signatures.length < quorum) wrong(`it has ${signatures.length} signatures, but a quorum is ${quorum}`);
   const statement = tagged("slipstream/commit/1", littleEndian(view, 8), info.digest);
   let free = 0;
   for (const { index, signature } of signatures) {
@@ -383,7 +383,7 @@ const parent = (left, right) => {
 
 /** Checks that the state with that root holds exactly this row at the path, or none where `row` is null. */
 const verifyRow = (text, root, path, row, what) => {
-  const wrong = () => refuse("state", `${what} is not as the certified state has it`);
+  const wrong = () => refuse("state", `${what} does not match the certified state`);
   const bytes = unhex(text, "state proof", BYTES_MAX.stateProof);
   const [left, right] = decode(bytes, "state proof", (reader) => [readSiblings(reader), readSiblings(reader)]);
   const beside = new Map();
@@ -445,7 +445,7 @@ export class LightClient {
     const { ledgerInfo, genesis, genesisProof } = fields(proof, ["ledgerInfo", "genesis", "genesisProof"], "what comes with a waypoint");
     const info = decode(unhex(ledgerInfo, "ledger info", BYTES_MAX.ledgerInfo), "ledger info", readInfo);
     const found = `${info.number}:${hex(info.digest)}`;
-    if (found !== waypoint) refuse("other-waypoint", `the ledger info has the waypoint ${found}, the trusted one is ${waypoint}`);
+    if (found !== waypoint) refuse("other-waypoint", `the ledger info has the waypoint ${found}, but the trusted waypoint is ${waypoint}`);
     if (!info.next) {
       refuse("waypoint-inside-epoch", `waypoint ${waypoint} does not end an epoch, so it names no validators: begin with one that does`);
     }
@@ -481,7 +481,7 @@ export class LightClient {
       const { info } = certificate;
       // Another call may have gone further meanwhile: epochs never go back.
       if (info.epoch !== this.#set.epoch) continue;
-      if (!info.next) refuse("epoch-end", `the certificate of batch ${info.number} does not end epoch ${info.epoch}: it names no validators of the next epoch`);
+      if (!info.next) refuse("epoch-end", `the certificate of batch ${info.number} does not end epoch ${info.epoch}: it names no validators for the next epoch`);
       checkSet(info.next, info.epoch + 1n, info);
       this.#set = info.next;
       this.#named = info;
@@ -494,11 +494,11 @@ export class LightClient {
     fields(proof, PROOF_FIELDS, "the proof");
     const address = unhex(proof.address, "address", 20, 20);
     const asked = unhex(question.address, "address that is asked for", 20, 20);
-    if (!equal(address, asked)) refuse("other-question", `account ${question.address} was asked for, the proof is of ${proof.address}`);
+    if (!equal(address, asked)) refuse("other-question", `the request was for account ${question.address}, but the proof is for ${proof.address}`);
     const slots = question.slots ?? [];
     const { storage } = proof;
     if (!Array.isArray(storage) || storage.length !== slots.length || storage.length > SLOTS_MAX) {
-      refuse("other-question", `the proof is not of the ${slots.length} slots that were asked for`);
+      refuse("other-question", `the proof does not have the ${slots.length} requested slots`);
     }
     const header = readHeader(proof.header);
     this.#checkMoment(question, header);
@@ -518,7 +518,7 @@ export class LightClient {
     const values = storage.map((entry, i) => {
       const { key, value, proof: rowProof } = fields(entry, ["key", "value", "proof"], "a slot");
       const [slot, wanted] = [unhex(key, "slot", 32, 32), unhex(slots[i], "slot that is asked for", 32, 32)];
-      if (!equal(slot, wanted)) refuse("other-question", `slot ${slots[i]} was asked for, the proof is of ${key}`);
+      if (!equal(slot, wanted)) refuse("other-question", `the request was for slot ${slots[i]}, but the proof is for ${key}`);
       const number = quantity(value, "value of a slot", 256);
       const row = number === 0n ? null : concat([1], address, slot, [1], word(number));
       verifyRow(rowProof, header.stateRoot, pathOf(address, slot), row, `slot ${key} of ${proof.address}`);
@@ -551,13 +551,13 @@ export class LightClient {
 
   #checkMoment({ at = "latest", ageMsMax, nowMs = Date.now() }, header) {
     if (at !== "latest") {
-      if (header.number !== BigInt(at)) refuse("other-question", `the state of batch ${at} was asked for, the proof is of batch ${header.number}`);
+      if (header.number !== BigInt(at)) refuse("other-question", `the request was for the state of batch ${at}, but the proof is for batch ${header.number}`);
       return;
     }
-    if (!Number.isFinite(ageMsMax)) throw new TypeError("ageMsMax says how many milliseconds old the newest batch may be: it has no default");
+    if (!Number.isFinite(ageMsMax)) throw new TypeError("ageMsMax must be a number: give the maximum age of the newest batch in milliseconds");
     const age = nowMs - Number(header.timestampMs);
     // Of a time that is none no age is known.
-    if (!Number.isFinite(nowMs) || age > ageMsMax) refuse("too-old", `batch ${header.number} is ${age} ms old, at most ${ageMsMax} ms are allowed`);
+    if (!Number.isFinite(nowMs) || age > ageMsMax) refuse("too-old", `batch ${header.number} is ${age} ms old, but at most ${ageMsMax} ms are allowed`);
   }
 
   #readAccount(account) {
@@ -568,16 +568,16 @@ export class LightClient {
       balance: quantity(balance, "balance", 256),
       codeHash: codeHash === null ? null : unhex(codeHash, "code hash", 32, 32),
     };
-    if (row.nonce === 0n && row.balance === 0n && !row.codeHash) refuse("state", "an account is shown as a row of zeros, which no state has");
+    if (row.nonce === 0n && row.balance === 0n && !row.codeHash) refuse("state", "the proof shows an account as a row of zeros, which no state has");
     return row;
   }
 
   async #verify(certificate) {
     const { epoch, number } = certificate.info;
     const known = this.#set.epoch;
-    if (epoch > known) refuse("unknown-epoch", `the certificate is of epoch ${epoch}, the validators are known up to epoch ${known}: learn the epoch changes from there on`);
-    if (epoch < known) refuse("past-epoch", `the certificate is of epoch ${epoch}, which is over: epoch ${known} is known`);
-    if (number <= this.#named.number) refuse("certificate", `the certificate says batch ${number} for epoch ${epoch}, which begins after batch ${this.#named.number}`);
+    if (epoch > known) refuse("unknown-epoch", `the certificate belongs to epoch ${epoch}, but the validators are known up to epoch ${known}: learn the epoch changes from there on`);
+    if (epoch < known) refuse("past-epoch", `the certificate belongs to epoch ${epoch}, which is over: epoch ${known} is known`);
+    if (number <= this.#named.number) refuse("certificate", `the certificate names batch ${number} in epoch ${epoch}, but that epoch begins after batch ${this.#named.number}`);
     await verifyQuorum(certificate, this.#set);
   }
 }

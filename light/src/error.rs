@@ -12,7 +12,7 @@ use crate::wire::ANSWER_BYTES_MAX;
 #[derive(Debug, thiserror::Error)]
 pub enum LightError {
     /// The answer is longer than any valid one; it was not parsed.
-    #[error("the answer has {len} bytes, at most {ANSWER_BYTES_MAX} are read")]
+    #[error("the answer has {len} bytes, but at most {ANSWER_BYTES_MAX} are allowed")]
     TooLong {
         /// Its length, in bytes.
         len: usize,
@@ -21,10 +21,10 @@ pub enum LightError {
     #[error("the answer is malformed: {0}")]
     Malformed(#[from] serde_json::Error),
     /// A genesis that breaks a rule.
-    #[error("the genesis cannot be used: {0}")]
+    #[error("cannot use the genesis: {0}")]
     Genesis(#[from] CodecError),
     /// The proof is of another account.
-    #[error("account {asked} was asked for, the proof is of {found}")]
+    #[error("the request was for account {asked}, but the proof is for {found}")]
     OtherAddress {
         /// The requested account.
         asked: Address,
@@ -32,13 +32,13 @@ pub enum LightError {
         found: Address,
     },
     /// The proof is of other slots, or has them in another order.
-    #[error("the proof is not of the {asked} slots that were asked for, in their order")]
+    #[error("the proof does not have the {asked} requested slots in their order")]
     OtherSlots {
         /// Number of requested slots.
         asked: usize,
     },
     /// The proof is of another batch.
-    #[error("the state of batch {asked} was asked for, the proof is of batch {found}")]
+    #[error("the request was for the state of batch {asked}, but the proof is for batch {found}")]
     OtherBatch {
         /// The requested batch.
         asked: BatchNumber,
@@ -48,8 +48,8 @@ pub enum LightError {
     /// The proved state is older than the caller allows. The node may be behind or withhold newer batches, or the chain
     /// may have halted.
     #[error(
-        "batch {number} is {age_ms} ms old, at most {age_ms_max} ms are allowed: the node is behind, the chain stands still, or newer \
-         batches are withheld; ask another node"
+        "batch {number} is {age_ms} ms old, but at most {age_ms_max} ms are allowed: the node is behind, the chain \
+        stands still, or newer batches are withheld; ask another node"
     )]
     TooOld {
         /// Number of the batch.
@@ -62,7 +62,7 @@ pub enum LightError {
     /// The validators of the certificate's epoch are not known yet: learn the epoch changes from the known epoch on,
     /// and repeat the question.
     #[error(
-        "the certificate is of epoch {epoch}, the validators are known up to epoch {known}: learn the epoch changes from there on"
+        "the certificate belongs to epoch {epoch}, but the validators are known up to epoch {known}: learn the epoch changes from there on"
     )]
     UnknownEpoch {
         /// The epoch that the certificate names.
@@ -71,7 +71,7 @@ pub enum LightError {
         known: Epoch,
     },
     /// The certificate is for a past epoch, by validators that need no longer guard their keys.
-    #[error("the certificate is of epoch {epoch}, which is over: epoch {known} is known")]
+    #[error("the certificate belongs to epoch {epoch}, which is over: epoch {known} is known")]
     PastEpoch {
         /// The epoch that the certificate names.
         epoch: Epoch,
@@ -79,7 +79,9 @@ pub enum LightError {
         known: Epoch,
     },
     /// The batch precedes its epoch.
-    #[error("the certificate says batch {number} for epoch {epoch}, which begins after batch {after}")]
+    #[error(
+        "the certificate names batch {number} in epoch {epoch}, but that epoch begins after batch {after}"
+    )]
     OutsideEpoch {
         /// Number of the certified batch.
         number: BatchNumber,
@@ -103,7 +105,8 @@ pub enum LightError {
     },
     /// The ledger info is not the one that the waypoint names.
     #[error(
-        "the ledger info has the waypoint {found}, the trusted one is {waypoint}: the node follows another chain, or the waypoint is mistyped"
+        "the ledger info has the waypoint {found}, but the trusted waypoint is {waypoint}: the node follows another \
+        chain, or the waypoint is mistyped"
     )]
     OtherWaypoint {
         /// The trusted waypoint.
@@ -113,15 +116,16 @@ pub enum LightError {
     },
     /// The waypoint is inside an epoch: it proves the ledger up to its batch, but no validators.
     #[error(
-        "waypoint {waypoint} does not end an epoch, so it names no validators: begin with the genesis, or with the waypoint of the last \
-         batch of an epoch, which a light client tells (LightClient::waypoint, `slipstream verify-account`)"
+        "waypoint {waypoint} does not end an epoch, so it names no validators: begin with the genesis, or with the \
+        waypoint of the last batch of an epoch, which a light client reports (LightClient::waypoint, `slipstream \
+        verify-account`)"
     )]
     WaypointInsideEpoch {
         /// The trusted waypoint.
         waypoint: Waypoint,
     },
     /// The ledger does not begin with the genesis.
-    #[error("batch {number} is not of the chain with genesis {genesis}: {source}")]
+    #[error("batch {number} does not belong to the chain with genesis {genesis}: {source}")]
     OtherChain {
         /// Number of the certified batch.
         number: BatchNumber,
@@ -145,13 +149,13 @@ pub enum LightError {
         number: BatchNumber,
     },
     /// The answer shows an account of zeros: no state has such a row.
-    #[error("account {address} is shown as a row of zeros, which no state has")]
+    #[error("the proof shows account {address} as a row of zeros, which no state has")]
     EmptyAccount {
         /// The account that is shown as zeros.
         address: Address,
     },
     /// The account, or its absence, does not match the state.
-    #[error("account {address} is not as the state of batch {number} has it: {source}")]
+    #[error("account {address} does not match the state of batch {number}: {source}")]
     Account {
         /// The account that the proof is of.
         address: Address,
@@ -161,7 +165,7 @@ pub enum LightError {
         source: Box<StateRangeError>,
     },
     /// The slot, or its absence, does not match the state.
-    #[error("slot {slot} of {address} is not as the state of batch {number} has it: {source}")]
+    #[error("slot {slot} of {address} does not match the state of batch {number}: {source}")]
     Slot {
         /// The contract that the slot belongs to.
         address: Address,
@@ -178,10 +182,10 @@ pub enum LightError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EpochEndFault {
     /// It certifies a batch inside the epoch, so it names no next validators.
-    #[error("it names no validators of the next epoch")]
+    #[error("it names no validators for the next epoch")]
     NoValidators,
     /// It names the validators of another epoch than the next one.
-    #[error("the validators that it names are those of epoch {found}")]
+    #[error("it names validators for epoch {found} instead")]
     OtherEpoch {
         /// The epoch of the set.
         found: Epoch,

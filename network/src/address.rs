@@ -39,10 +39,10 @@ impl FromStr for PeerAddress {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong = |reason| ParsePeerAddressError { found: text.chars().take(120).collect(), reason };
-        let (id, address) = text.split_once('@').ok_or_else(|| wrong("there is no @"))?;
+        let (id, address) = text.split_once('@').ok_or_else(|| wrong("the @ is missing"))?;
         Ok(PeerAddress {
-            id: id.parse().map_err(|_| wrong("the key before the @ is wrong"))?,
-            address: address.parse().map_err(|_| wrong("the ip:port after the @ is wrong"))?,
+            id: id.parse().map_err(|_| wrong("the key before the @ is invalid"))?,
+            address: address.parse().map_err(|_| wrong("the ip:port after the @ is invalid"))?,
         })
     }
 }
@@ -80,7 +80,7 @@ mod tests {
     fn a_wrong_part_is_named() {
         let key = "0f".repeat(32);
         for (text, part) in [
-            ("10.0.0.1:7400".to_string(), "no @"),
+            ("10.0.0.1:7400".to_string(), "the @ is missing"),
             ("0f@10.0.0.1:7400".into(), "key"),
             (format!("{key}@host:1"), "ip:port"),
         ] {

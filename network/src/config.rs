@@ -125,13 +125,13 @@ impl NetworkConfig {
         for (key, value, range) in self.ranges() {
             if !range.contains(&value) {
                 let (least, most) = (range.start(), range.end());
-                let why = if range == MESSAGES { ": the least is one message" } else { "" };
+                let why = if range == MESSAGES { ": the minimum is one message" } else { "" };
                 return wrong(key, format!("must be from {least} to {most}, not {value}{why}"));
             }
         }
         let one_peer = self.request_bytes_in_flight_max.max(self.answer_bytes_in_flight_max);
         if self.bytes_in_flight_total_max < one_peer {
-            let reason = format!("must hold what one peer may have, {one_peer} bytes");
+            let reason = format!("must be at least {one_peer} bytes, which one peer may use");
             return wrong("network.bytes_in_flight_total_max", reason);
         }
         self.check_times()
@@ -165,7 +165,7 @@ impl NetworkConfig {
         for address in &self.advertise {
             if Scope::of(*address).is_none() {
                 return wrong(format!(
-                    "nobody can dial {address}; write the IP:PORT at which this machine is reached by UDP from outside"
+                    "other nodes cannot dial {address}; write the IP:PORT at which this machine is reachable by UDP from outside"
                 ));
             }
             if !seen.insert(address) {

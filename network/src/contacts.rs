@@ -146,10 +146,10 @@ impl ContactFailure {
         match self {
             ContactFailure::Unreachable(reason) => reason.clone(),
             ContactFailure::WrongKey(found) => format!(
-                "the node at {} has another key than {}: it presents {found}; check network.peers",
+                "the node at {} does not have the key {}: it presents {found}; check network.peers",
                 peer.at, peer.id
             ),
-            ContactFailure::Ended(end) => format!("the connection ended soon: {end}"),
+            ContactFailure::Ended(end) => format!("the connection ended soon after its start: {end}"),
         }
     }
 }
@@ -265,10 +265,10 @@ mod tests {
         let expected = [
             "no answer 0".to_owned(),
             format!(
-                "the node at 192.0.2.7:7400 has another key than {}: it presents {other}; check network.peers",
+                "the node at 192.0.2.7:7400 does not have the key {}: it presents {other}; check network.peers",
                 peer.id
             ),
-            "the connection ended soon: closed by the peer: no free place".to_owned(),
+            "the connection ended soon after its start: closed by the peer: no free place".to_owned(),
         ];
         assert_eq!(told, expected);
         match attempts.state(&peer.id) {

@@ -8,7 +8,7 @@ use crate::{PeerId, Refusal};
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
     /// The peer is not connected.
-    #[error("no connection to peer {peer}; ask another one, or this one when it is connected again")]
+    #[error("no connection to peer {peer}; ask another peer, or retry when it is connected again")]
     UnknownPeer {
         /// The peer that the request was for.
         peer: PeerId,
@@ -88,7 +88,7 @@ pub enum NetworkError {
     #[error("cannot draw a secret from the operating system: {0}")]
     NoRandomness(String),
     /// The node's key could not be used for TLS.
-    #[error("the node's key cannot be used for TLS")]
+    #[error("cannot use the node's key for TLS")]
     Tls {
         /// The error of rustls.
         source: rustls::Error,

@@ -275,7 +275,7 @@ impl Transport for MemoryTransport {
 
     fn send(&self, peer: PeerId, message: Bytes, priority: Priority) {
         if message.len() > MESSAGE_BYTES_MAX {
-            tracing::error!(bytes = message.len(), "a message exceeds the limit and is not sent");
+            tracing::error!(bytes = message.len(), "dropped a message that exceeds the limit");
             return;
         }
         self.with_own(|node| {

@@ -23,7 +23,7 @@ pub struct PeerName {
 
 /// Text that is no name for a key.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{found:?} names no key: {reason}; write <64 hexadecimal digits of the key>=name")]
+#[error("{found:?} does not name a key: {reason}; write <64 hexadecimal digits of the key>=name")]
 pub struct ParsePeerNameError {
     /// The refused text, cut to 120 characters.
     pub found: String,
@@ -43,7 +43,7 @@ pub(crate) fn check(names: &[PeerName]) -> Result<(), NetworkError> {
             return wrong(format!("the key {id} has two names; keep one"));
         }
         if !seen.insert(name) {
-            return wrong(format!("two keys are named {name:?}; give one of them another name"));
+            return wrong(format!("two keys have the name {name:?}; give one of them another name"));
         }
     }
     Ok(())
@@ -75,14 +75,14 @@ impl FromStr for PeerName {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong = |reason| ParsePeerNameError { found: text.chars().take(120).collect(), reason };
-        let (id, name) = text.split_once('=').ok_or_else(|| wrong("there is no ="))?;
-        let id = id.parse().map_err(|_| wrong("the key before the = is wrong"))?;
+        let (id, name) = text.split_once('=').ok_or_else(|| wrong("the = is missing"))?;
+        let id = id.parse().map_err(|_| wrong("the key before the = is invalid"))?;
         if !(1..=NAME_CHARS_MAX).contains(&name.chars().count()) {
-            return Err(wrong("the name after the = is not of 1 to 64 characters"));
+            return Err(wrong("the name after the = must have 1 to 64 characters"));
         }
         if !name.chars().all(is_printable) || name.starts_with(' ') || name.ends_with(' ') {
             return Err(wrong(
-                "the name has a character that is not printable or is written from the right, or a blank at its begin or end",
+                "the name must have only printable left-to-right characters, and no blank at its start or end",
             ));
         }
         Ok(PeerName { id, name: name.to_owned() })
@@ -132,17 +132,17 @@ mod tests {
     fn what_is_no_name_is_refused_with_the_part_that_is_wrong() {
         let key = "0f".repeat(32);
         for (text, reason) in [
-            (key.clone(), "no ="),
+            (key.clone(), "the = is missing"),
             ("0f=a".to_owned(), "key before the ="),
             (format!("{key}="), "1 to 64 characters"),
             (format!("{key}={}", "x".repeat(65)), "1 to 64 characters"),
-            (format!("{key}=a\u{1b}[2J"), "not printable"),
-            (format!("{key}=a\nb"), "not printable"),
-            (format!("{key}=a\u{202e}b"), "not printable"),
-            (format!("{key}=a\u{200b}b"), "not printable"),
-            (format!("{key}=\u{3164}"), "not printable"),
-            (format!("{key}=a \u{5d0}\u{5d1}"), "from the right"),
-            (format!("{key}=\u{1ee00}"), "from the right"),
+            (format!("{key}=a\u{1b}[2J"), "only printable"),
+            (format!("{key}=a\nb"), "only printable"),
+            (format!("{key}=a\u{202e}b"), "only printable"),
+            (format!("{key}=a\u{200b}b"), "only printable"),
+            (format!("{key}=\u{3164}"), "only printable"),
+            (format!("{key}=a \u{5d0}\u{5d1}"), "left-to-right"),
+            (format!("{key}=\u{1ee00}"), "left-to-right"),
             (format!("{key}= a"), "blank"),
         ] {
             let error = text.parse::<PeerName>().unwrap_err();

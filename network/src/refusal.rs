@@ -64,7 +64,7 @@ impl Refusal {
     /// [`Handler::request_bytes_max`](crate::Handler::request_bytes_max).
     pub(crate) fn too_long(bytes: usize, bytes_max: usize) -> Refusal {
         match bytes_max {
-            0 => Refusal::not_kept("this node takes no such request from this peer"),
+            0 => Refusal::not_kept("this node does not accept this kind of request from this peer"),
             _ => Refusal::malformed(format!("a request of {bytes} bytes exceeds the limit of {bytes_max}")),
         }
     }

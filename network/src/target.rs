@@ -71,17 +71,17 @@ impl FromStr for PeerTarget {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong = |reason| ParsePeerAddressError { found: text.chars().take(120).collect(), reason };
-        let (id, at) = text.split_once('@').ok_or_else(|| wrong("there is no @"))?;
-        let id = id.parse().map_err(|_| wrong("the key before the @ is wrong"))?;
+        let (id, at) = text.split_once('@').ok_or_else(|| wrong("the @ is missing"))?;
+        let id = id.parse().map_err(|_| wrong("the key before the @ is invalid"))?;
         if let Ok(address) = at.parse() {
             return Ok(PeerTarget { id, at: PeerHost::Address(address) });
         }
-        let (host, port) = at.rsplit_once(':').ok_or_else(|| wrong("there is no port after the host"))?;
+        let (host, port) = at.rsplit_once(':').ok_or_else(|| wrong("the port after the host is missing"))?;
         if !is_name(host) {
             return Err(wrong("the host after the @ is neither an IP address nor a DNS name"));
         }
         let port = port.parse().ok().filter(|port| *port != 0);
-        let port = port.ok_or_else(|| wrong("the port after the host is not one from 1 to 65535"))?;
+        let port = port.ok_or_else(|| wrong("the port after the host must be from 1 to 65535"))?;
         Ok(PeerTarget { id, at: PeerHost::Name { host: host.to_owned(), port } })
     }
 }
@@ -152,9 +152,9 @@ mod tests {
         let long = format!("{}.example", "a".repeat(64));
         let longer = vec!["a"; 128].join(".");
         for (host, reason) in [
-            ("fullnode.example.org", "no port after the host"),
-            ("fullnode.example.org:0", "not one from 1 to 65535"),
-            ("fullnode.example.org:65536", "not one from 1 to 65535"),
+            ("fullnode.example.org", "the port after the host is missing"),
+            ("fullnode.example.org:0", "must be from 1 to 65535"),
+            ("fullnode.example.org:65536", "must be from 1 to 65535"),
             ("1.2.3:7400", "neither an IP address nor a DNS name"),
             ("1.2.3.400:7400", "neither an IP address nor a DNS name"),
             ("2001:db8::1:7400", "neither an IP address nor a DNS name"),
@@ -170,7 +170,7 @@ mod tests {
         }
         assert_eq!(
             "x@localhost:1".parse::<PeerTarget>().unwrap_err().reason,
-            "the key before the @ is wrong"
+            "the key before the @ is invalid"
         );
     }
 }

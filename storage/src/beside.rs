@@ -55,7 +55,7 @@ impl Snapshot {
             Ok(Some(snapshot)) => Ok(Some(snapshot)),
             // It never existed, or was removed while it was opened.
             _ if !files.exists() => Ok(None),
-            Ok(None) => damaged("it is of another batch than its name says".into()),
+            Ok(None) => damaged("its content belongs to another batch than its name says".into()),
             Err(StorageError::Corrupt { what }) => damaged(what.to_string()),
             Err(error) => Err(error),
         }

@@ -113,7 +113,7 @@ impl fmt::Display for CrashPoint {
 
 /// Text that names no crash point.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no crash point: they read like before:commit or after:restore-chunk")]
+#[error("{0:?} is not a crash point: write one such as before:commit or after:restore-chunk")]
 pub struct UnknownCrashPoint(String);
 
 impl FromStr for CrashPoint {

@@ -118,7 +118,7 @@ impl DiskGuard {
                 free,
                 min = INODES_MIN,
                 dir = %self.dir.display(),
-                "the file system runs out of inodes: the node stops when it has fewer than the minimum; remove files (`df -i` shows it)"
+                "the file system is running out of inodes: the node stops below the minimum; remove files (`df -i` shows the inodes)"
             );
         }
         Ok(())
@@ -146,7 +146,7 @@ impl DiskGuard {
                     free_mib,
                     min_mib,
                     dir = %self.dir.display(),
-                    "the disk is filling up: the node stops when less than storage.disk_free_min_mib is free; make room, or prune"
+                    "the disk is filling up: the node stops when free space falls below storage.disk_free_min_mib; make room, or prune"
                 );
             }
         } else if free_bytes >= min_bytes.saturating_mul(CALM_FACTOR) {

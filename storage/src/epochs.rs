@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// See [`slipstream_types::ValidatorSet::check`].
-const NO_SET: &str = "the validators that it names for the next epoch are none, repeat, or are too few for the failures that they shall bear";
+const NO_SET: &str = "its validator set for the next epoch is empty, has duplicates, or is too small for the failures to tolerate";
 
 impl Store {
     /// Returns the last epoch whose validators are known: that of the genesis, or the one after the last stored epoch
@@ -92,7 +92,10 @@ impl Store {
         let writer = self.writer();
         self.current()?;
         if certificate.info.next_validators.is_none() {
-            return Err(refused(certificate, "it does not end an epoch: it names no validators of the next"));
+            return Err(refused(
+                certificate,
+                "it does not end an epoch: it names no validators for the next epoch",
+            ));
         }
         let mut writes = WriteBatch::default();
         let known = writer.stage_epoch_end(self.epoch(), certificate, &mut writes)?;
@@ -116,10 +119,10 @@ impl Writer<'_> {
         let info = &certificate.info;
         let Some(next) = &info.next_validators else { return Ok(known) };
         if info.epoch > known {
-            return Err(refused(certificate, "the end of an epoch before its own is not stored"));
+            return Err(refused(certificate, "the store lacks the end of an earlier epoch"));
         }
         if next.epoch.0.checked_sub(1) != Some(info.epoch.0) {
-            return Err(refused(certificate, "the validators that it names are not those of the next epoch"));
+            return Err(refused(certificate, "it names validators, but not for the next epoch"));
         }
         if next.check().is_err() {
             return Err(refused(certificate, NO_SET));
@@ -127,7 +130,7 @@ impl Writer<'_> {
         if info.epoch < known {
             return match self.store.epoch_ends(info.epoch, 1)?.first() {
                 Some(stored) if stored.info == *info => Ok(known),
-                _ => Err(refused(certificate, "another batch ends its epoch")),
+                _ => Err(refused(certificate, "its epoch ends with another batch")),
             };
         }
         writes.put(Column::EpochEnds, schema::epoch_key(info.epoch), schema::encode(certificate));

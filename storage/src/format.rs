@@ -69,7 +69,7 @@ pub(crate) fn mark(dir: &Path) -> Result<(), StorageError> {
 pub(crate) fn check(dir: &Path) -> Result<(), StorageError> {
     let path = dir.join(FILE);
     let text = fs::read_to_string(&path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::InvalidData => StorageError::corrupt(format!("{} is no text", path.display())),
+        std::io::ErrorKind::InvalidData => StorageError::corrupt(format!("{} is not text", path.display())),
         _ => StorageError::io("read", &path, error),
     })?;
     check_text(dir, &text)
@@ -95,7 +95,7 @@ fn check_text(dir: &Path, text: &str) -> Result<(), StorageError> {
     if found.len() != expected.len() {
         let path = dir.join(FILE);
         return Err(StorageError::corrupt(format!(
-            "the second line of {} is no fingerprint",
+            "the second line of {} is not a fingerprint",
             path.display()
         )));
     }

@@ -122,9 +122,9 @@ impl Store {
         if number > current.record.number {
             return Err(refused("its batch is above the head"));
         }
-        let header = self.header(number)?.ok_or_else(|| refused("its batch is not stored"))?;
+        let header = self.header(number)?.ok_or_else(|| refused("the store lacks its batch"))?;
         let accumulator = load_accumulator(&*self.0.backend, number)?
-            .ok_or_else(|| refused("the ledger before its batch is not stored"))?;
+            .ok_or_else(|| refused("the store lacks the ledger before its batch"))?;
         check_certificate(certificate, &header, accumulator.root())?;
         let mut writes = WriteBatch::default();
         writes.put(Column::Certificates, schema::number_key(number), schema::encode(certificate));
@@ -196,7 +196,7 @@ impl Store {
                 return Ok(ControlFlow::Break(()));
             }
             let name = String::from_utf8(key.to_vec())
-                .map_err(|_| StorageError::corrupt("a record's name is no text"))?;
+                .map_err(|_| StorageError::corrupt("a record's name is not text"))?;
             found.push((name, value.to_vec()));
             Ok(ControlFlow::Continue(()))
         })?;

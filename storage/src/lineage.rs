@@ -37,7 +37,7 @@ pub struct Trust {
 pub enum Mistrust {
     /// The caller gave neither waypoint nor genesis.
     #[error(
-        "nothing says which ledger is trusted: give the waypoint NUMBER:0xHASH of the export's batch, or the genesis"
+        "no trusted ledger is given: give the waypoint NUMBER:0xHASH of the export's batch, or the genesis"
     )]
     NoTrust,
     /// The genesis is another one.
@@ -65,20 +65,20 @@ impl Trust {
         if let Some(trusted) = &self.genesis
             && trusted != genesis
         {
-            return Err(Mistrust::Genesis { reason: "it is another genesis than the given one".into() });
+            return Err(Mistrust::Genesis { reason: "it differs from the given genesis".into() });
         }
         let is_genesis_trusted = self.genesis.is_some() || self.waypoint == Some(own);
         let found = Waypoint::of(info);
         match self.waypoint {
             Some(waypoint) if waypoint == found || waypoint == own => Ok(()),
             Some(waypoint) if waypoint.number == found.number || waypoint.number == BatchNumber::GENESIS => {
-                let reason = format!("the waypoint is {waypoint}, this export has {found}");
+                let reason = format!("the waypoint is {waypoint}, but this export has {found}");
                 Err(Mistrust::Snapshot { reason })
             }
             // The export does not have the ledger from an earlier waypoint to here.
             Some(waypoint) if !is_genesis_trusted => {
                 let reason = format!(
-                    "the waypoint {waypoint} says nothing of batch {}: give that batch's waypoint, or the genesis",
+                    "the waypoint {waypoint} cannot vouch for batch {}: give that batch's waypoint, or the genesis",
                     found.number
                 );
                 Err(Mistrust::Snapshot { reason })
@@ -161,11 +161,11 @@ impl Lineage {
             return Err("it has no headers".into());
         };
         if last.number != info.number || last.state_root != info.state_root {
-            return Err("its certificate is not about its last header".into());
+            return Err("its certificate does not certify its last header".into());
         }
         let digests: Vec<Digest> = headers.iter().map(BatchHeader::digest).collect();
         if !follow_each_other(headers, &digests) {
-            return Err("its headers do not follow each other".into());
+            return Err("its headers do not form a chain".into());
         }
         let leaves = info.number.leaves();
         headers_proof
@@ -184,7 +184,9 @@ impl Lineage {
         let (mut set, mut before) = (genesis.validator_set(), None);
         for end in &self.epoch_ends {
             let info = &end.info;
-            end.verify(&set).map_err(|error| format!("it names validators that nobody signed: {error}"))?;
+            end.verify(&set).map_err(|error| {
+                format!("the signatures do not cover the validators that it names: {error}")
+            })?;
             let next = info.next_validators.as_ref().ok_or("one of its epoch ends names no validators")?;
             let follows = next.epoch.0.checked_sub(1) == Some(info.epoch.0) && before < Some(info.number);
             if !follows || next.check().is_err() || info.number >= self.certificate.info.number {

@@ -84,11 +84,11 @@ impl TryFrom<Encoded> for Place {
         let mut path = Path::MIN;
         let len = usize::from(encoded.bits).div_ceil(8);
         if encoded.bits > PATH_BITS || encoded.prefix.len() != len {
-            return Err("a place has up to 256 bits and the bytes that hold them");
+            return Err("a place needs at most 256 bits, and exactly the bytes for them");
         }
         path.0[..len].copy_from_slice(&encoded.prefix);
         let place = Place::new(&path, encoded.bits.into());
-        if place.path == path { Ok(place) } else { Err("a place has no bits behind its own") }
+        if place.path == path { Ok(place) } else { Err("a place must not set bits beyond its length") }
     }
 }
 

@@ -53,7 +53,7 @@ impl Store {
         if number < first {
             return Err(refused("it is too old"));
         }
-        let view = self.view_of(number)?.ok_or_else(|| refused("its state is not kept"))?;
+        let view = self.view_of(number)?.ok_or_else(|| refused("the store does not keep its state"))?;
         let remembered = self.0.trees.lock().get(number, column);
         if let Some(tree) = remembered {
             return Ok(ProvableState { view, tree });
@@ -98,10 +98,10 @@ impl Store {
         let (mut keys, mut bytes) = (Vec::new(), 0);
         for number in view.head().number.next().through(head) {
             let blob = self.blob(BlobKind::Delta, number)?;
-            let blob = blob.ok_or_else(|| refused("the deltas of the batches since are not kept"))?;
+            let blob = blob.ok_or_else(|| refused("the store lacks the deltas of the later batches"))?;
             bytes += blob.content_len(BlobKind::Delta)? as u64;
             if bytes > DELTA_BYTES_MAX {
-                return Err(refused("too much changed since"));
+                return Err(refused("too much changed since then"));
             }
             let delta: Delta = blob.open(BlobKind::Delta)?;
             keys.extend(delta.entries().iter().map(|entry| entry.key));
@@ -139,7 +139,9 @@ impl ProvableState {
         let header = self.header();
         proof.verify(header.state_root, path, path, leaf.as_slice()).map_err(|error| {
             let number = header.number;
-            StorageError::corrupt(format!("the row at {path:?} is not that of batch {number}: {error}"))
+            StorageError::corrupt(format!(
+                "the row at {path:?} does not match the state of batch {number}: {error}"
+            ))
         })?;
         Ok(proof)
     }

@@ -49,7 +49,8 @@ fn open_whole(config: &StorageConfig, dir: &Path) -> Result<Arc<RocksCheckpoint>
             Ok(reader) if is_whole => return Ok(reader),
             Err(error) if attempts == ATTEMPTS => return Err(error),
             Ok(_) if attempts == ATTEMPTS => {
-                let error = io::Error::other("its files change faster than they can be opened: try again");
+                let error =
+                    io::Error::other("its files change too fast for a reader to open them: try again");
                 return Err(StorageError::io("open", dir, error));
             }
             _ => attempts += 1,

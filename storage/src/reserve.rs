@@ -34,7 +34,7 @@ impl Reserve {
                 Ok(()) => reserve.is_lent = true,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
-                    tracing::warn!(dir = %reserve.dir.display(), %error, "the reserve on the full disk cannot be removed: remove it by hand");
+                    tracing::warn!(dir = %reserve.dir.display(), %error, "cannot remove the reserve file from the full disk: remove it by hand");
                 }
             }
         }
@@ -75,7 +75,7 @@ impl Drop for Reserve {
         if self.is_lent
             && let Err(error) = self.make()
         {
-            tracing::debug!(dir = %self.dir.display(), %error, "no reserve can be made");
+            tracing::debug!(dir = %self.dir.display(), %error, "cannot create the reserve file");
         }
     }
 }

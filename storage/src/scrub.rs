@@ -51,7 +51,7 @@ impl Store {
         let proof = tree.prove(&from, &last)?;
         proof.verify(current.head.header.state_root, from, last, &leaves).map_err(|error| {
             StorageError::corrupt(format!(
-                "the state rows from {from:?} to {last:?} are not those of the head: {error}"
+                "the state rows from {from:?} to {last:?} do not match the head's state: {error}"
             ))
         })?;
         Ok(Scrubbed { next: last.successor(), rows: leaves.len() as u64, time: start.elapsed() })

@@ -133,7 +133,7 @@ impl Head {
         let digest = header.digest();
         if read_node(reader, NodePosition { level: 0, index: number.get() })? != Some(digest) {
             return Err(StorageError::corrupt(format!(
-                "the header of batch {number} is not the one in the accumulator"
+                "the header of batch {number} differs from the one in the accumulator"
             )));
         }
         let accumulator = load_accumulator(reader, number)?.ok_or_else(|| {
@@ -178,7 +178,7 @@ impl Current {
             return Ok((tree, true));
         }
         Err(StorageError::corrupt(format!(
-            "the state rows have the root {}, the header of batch {} says {}",
+            "the state rows have the root {}, but the header of batch {} says {}",
             tree.root(),
             record.number,
             head.header.state_root

@@ -232,7 +232,7 @@ impl Snapshot {
             None => self.own(load_tree(&self.reader, self.column, self.tree_memory_mib))?,
         };
         if rebuilt.root() != self.info.state_root {
-            return Err(self.damaged("its rows have another state root"));
+            return Err(self.damaged("its rows give another state root"));
         }
         Ok(self.tree.get_or_init(|| rebuilt))
     }

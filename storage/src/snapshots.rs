@@ -47,7 +47,7 @@ impl Store {
         }
         let certificate = self.certificate(number)?.ok_or_else(|| {
             refused(
-                "it has no certificate of its own: start the node until it is in sync, stop it, try again",
+                "the batch has no certificate of its own: run the node until it is in sync, stop it, and try again",
             )
         })?;
         writer.take_snapshot(&current, &certificate)
@@ -74,19 +74,20 @@ impl Store {
                     tracing::error!(
                         snapshot = number,
                         head,
-                        "the store's head is below a snapshot that it has: the end of its log was lost, and batches with it. The \
-                         snapshot is kept and not served; check the disk, and do not let a validator vote from here"
+                        "the store's head is below one of its snapshots: the log lost its end, and batches with it. \
+                        The node keeps the snapshot but does not serve it; check the disk, and do not let a \
+                        validator vote with this store"
                     );
                 }
                 // It may be whole once the disk, or the limit on open files, is in order.
                 Ok(None) => tracing::warn!(
                     snapshot = number,
-                    "a snapshot is not of the batch that it is named after: it is kept and not served; remove its directory by hand"
+                    "a snapshot's name and content belong to different batches: the node keeps it but does not serve it; remove its directory by hand"
                 ),
                 Err(error) => tracing::warn!(
                     snapshot = number,
                     %error,
-                    "a snapshot cannot be read: it is kept and not served; check the disk, or remove its directory by hand"
+                    "cannot read a snapshot: the node keeps it but does not serve it; check the disk, or remove its directory by hand"
                 ),
             }
         }
@@ -100,7 +101,7 @@ impl Store {
         for snapshot in snapshots.drain(..surplus) {
             let number = snapshot.info().number;
             if let Err(error) = self.0.backend.remove_checkpoint(number.get()) {
-                tracing::warn!(%number, %error, "an old snapshot was not removed");
+                tracing::warn!(%number, %error, "cannot remove an old snapshot");
             }
         }
     }
@@ -115,7 +116,7 @@ impl Writer<'_> {
             return;
         }
         if let Err(error) = self.take_snapshot(current, certificate) {
-            tracing::warn!(%number, %error, "no snapshot was made; peers can still restore from older ones");
+            tracing::warn!(%number, %error, "cannot take a snapshot; peers can still restore from older ones");
         }
     }
 
@@ -132,7 +133,7 @@ impl Writer<'_> {
         if due(committed) > due(before)
             && let Err(error) = self.store.0.backend.prepare_checkpoint()
         {
-            tracing::warn!(%error, "the next snapshot could not be prepared");
+            tracing::warn!(%error, "cannot prepare the next snapshot");
         }
     }
 

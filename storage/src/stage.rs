@@ -121,7 +121,9 @@ impl Writer<'_> {
             tree = match put_back(tree, &updates, &current.reader, current.record.active.column()) {
                 Ok(tree) => tree,
                 // Without it, the tree is rebuilt when it is needed.
-                Err(error) => return tracing::warn!(%error, "the state tree has to be rebuilt"),
+                Err(error) => {
+                    return tracing::warn!(%error, "cannot undo unwritten changes in the state tree: the node rebuilds the tree");
+                }
             };
         }
         *current.tree.lock() = Some(tree.read_from(current.rows()));
@@ -343,9 +345,9 @@ pub(crate) fn check_certificate(
     let reason = if info.number != header.number {
         "it certifies another batch"
     } else if info.state_root != header.state_root {
-        "its state root is not that of the batch"
+        "its state root differs from the batch's"
     } else if info.accumulator_root != accumulator_root {
-        "its accumulator root is not that of the ledger up to the batch"
+        "its accumulator root differs from the ledger's at the batch"
     } else {
         return Ok(());
     };

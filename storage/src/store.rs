@@ -110,7 +110,7 @@ impl Store {
         self.check_poison()?;
         work(&*self.0.backend).inspect_err(|error| {
             self.0.poisoned.store(true, Ordering::Release);
-            tracing::error!(%error, "a write to the store failed; it refuses further work");
+            tracing::error!(%error, "a write to the store failed: it refuses further work");
         })
     }
 
@@ -148,7 +148,7 @@ impl Store {
         }
         self.0.backend.write(batch, sync).inspect_err(|error| {
             self.0.poisoned.store(true, Ordering::Release);
-            tracing::error!(%error, "a write to the store failed; it refuses further work");
+            tracing::error!(%error, "a write to the store failed: it refuses further work");
         })
     }
 }

@@ -28,7 +28,7 @@ pub enum Window {
 /// Text that is not a window.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "`{0}` is no window: write a number of batches, an age such as `36h` or `7d`, a size such as `50GiB`, or `all`"
+    "`{0}` is not a window: write a number of batches, an age such as `36h` or `7d`, a size such as `50GiB`, or `all`"
 )]
 pub struct InvalidWindow(String);
 

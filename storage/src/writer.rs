@@ -145,7 +145,7 @@ impl Writer<'_> {
         let Current { head, record, tree, .. } = current;
         let Some(tree) = &*tree.lock() else { return };
         if let Err(error) = self.store.check_room(tree.frontier_bytes()) {
-            return tracing::warn!(%error, "the tree's upper part is not written: the next start takes longer");
+            return tracing::warn!(%error, "cannot write the state tree's upper part: the next start takes longer");
         }
         let title =
             Title { number: record.number, column: record.active, state_root: head.header.state_root };

@@ -148,7 +148,7 @@ impl Follower {
         let Ok(payload) = announcement(header, certificate, body, hints) else { return };
         let dropped = self.broadcasts.push(peer, payload);
         if dropped > 0 {
-            tracing::debug!(peer = %peer.short(), dropped, "announcements were dropped: too many wait");
+            tracing::debug!(peer = %peer.short(), dropped, "dropped announcements: too many were waiting");
         }
     }
 
@@ -178,11 +178,11 @@ impl Follower {
             Ok(unknown) => unknown.iter().for_each(|fork| {
                 tracing::warn!(
                     peer = %peer.short(), %fork,
-                    "a peer's schedule has a fork that this node's lacks: this node stops there if the validators have it; \
-                     extend the file that `schedule` in the configuration names"
+                    "a peer's schedule has a fork that this node's schedule lacks: this node stops there if the \
+                    validators have the fork; add it to the file that `schedule` in the configuration names"
                 );
             }),
-            Err(error) => tracing::warn!(%error, "the forks that a peer announces could not be compared"),
+            Err(error) => tracing::warn!(%error, "cannot compare the forks that a peer announces"),
         }
     }
 
@@ -216,7 +216,7 @@ impl Follower {
         let Some(advice) = self.advice(Instant::now()) else { return };
         let store = self.store.clone();
         if let Err(error) = tokio::task::spawn_blocking(move || advice.write(&store)).await {
-            tracing::warn!(%error, "peer scores and costs were not written");
+            tracing::warn!(%error, "cannot save peer scores and costs");
         }
     }
 
@@ -246,7 +246,7 @@ impl Advice {
                 // Commits fail for the same reason, and that stops the node with the whole story.
                 Ok(()) | Err(StorageError::DiskLow { .. } | StorageError::Poisoned) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "peer scores or costs were not written; a restart measures them anew");
+                    tracing::warn!(%error, "cannot save peer scores or costs; a restart measures them anew");
                 }
             }
         }
@@ -272,7 +272,7 @@ fn threads_that_stand_back() -> Option<ThreadPool> {
     // The task that waits for the job notices the panic.
     let pool = builder.panic_handler(|_| {}).build();
     pool.inspect_err(
-        |error| tracing::warn!(%error, "no threads for the history behind the head: it shares the head's"),
+        |error| tracing::warn!(%error, "cannot start threads for the missing history: it shares the head's threads"),
     )
     .ok()
 }

@@ -17,8 +17,8 @@ pub enum SyncError {
     Storage(#[from] StorageError),
     /// This node's execution differs from what a quorum certified.
     #[error(
-        "batch {number} is certified, but executing it here gives another {field}: this node's program or state is wrong; \
-         keep the data directory for a report and bootstrap a new one by snapshot"
+        "batch {number} is certified, but executing it here gives another {field}: this node's program or state is \
+        wrong; keep the data directory for a report, and bootstrap a new one from a snapshot"
     )]
     Diverged {
         /// Number of the batch.
@@ -28,9 +28,10 @@ pub enum SyncError {
     },
     /// A quorum named other validators for the next epoch than the state after the batch wants.
     #[error(
-        "batch {number} of epoch {epoch} is certified with other validators for the batches after it than its state's validators contract wants: \
-         certified is {certified}, wanted is {wanted}. Either a quorum of epoch {epoch} hands the chain to whom its owner did not choose, or \
-         this program is wrong: keep the data directory for a report, and ask the chain's owner and several validators' operators"
+        "the certificate of batch {number}, which ends epoch {epoch}, names other next validators than the \
+        validators contract in its state: the certificate names {certified}, the contract names {wanted}. Either a \
+        quorum of epoch {epoch} hands the chain to validators that its owner did not choose, or this program is \
+        wrong: keep the data directory for a report, and ask the chain's owner and several validators' operators"
     )]
     WrongSuccession {
         /// Number of the batch.
@@ -43,7 +44,7 @@ pub enum SyncError {
         wanted: String,
     },
     /// A certified batch cannot be executed at all.
-    #[error("batch {number} is certified, but cannot be executed here: {source}")]
+    #[error("batch {number} is certified, but this node cannot execute it: {source}")]
     Execute {
         /// Number of the batch.
         number: BatchNumber,
@@ -52,7 +53,7 @@ pub enum SyncError {
     },
     /// A certified batch has content that its digests allow but this program cannot read.
     #[error(
-        "batch {number} is certified, but its content is not readable: {reason}; a newer program may be needed"
+        "batch {number} is certified, but this program cannot read its content: {reason}; a newer program may be needed"
     )]
     Unreadable {
         /// Number of the batch.
@@ -75,8 +76,8 @@ pub enum SyncError {
     },
     /// All peers that answer have another ledger than the waypoint's.
     #[error(
-        "no peer knows waypoint {waypoint}, all have another ledger ({answers}): check the waypoint with a node that you trust, and \
-         network.peers"
+        "no peer knows waypoint {waypoint}, because all have another ledger ({answers}): check the waypoint with a \
+        node that you trust, and network.peers"
     )]
     OtherLedger {
         /// The waypoint that the operator gave.
@@ -94,9 +95,9 @@ pub enum SyncError {
     },
     /// No peer could answer for the comparison of a wrong state.
     #[error(
-        "the state of batch {number} must be compared with peers and put right, but none could answer ({answers}): check the \
-         connection, then start the node again; peers keep the states since their oldest snapshot, so a node that is further behind \
-         begins from a snapshot in a new data directory"
+        "the state of batch {number} needs a repair from peers, but no peer could answer ({answers}): check the \
+        connection, then start the node again; peers keep the states since their oldest snapshot, so a node further \
+        behind must begin from a snapshot in a new data directory"
     )]
     Unrepaired {
         /// The batch whose state is wrong.
@@ -106,8 +107,8 @@ pub enum SyncError {
     },
     /// The store's chain of epoch ends from the genesis to today's validators is broken.
     #[error(
-        "the store's end of epoch {epoch}, or of one after it, is refused: {source}; check the disk, and bootstrap a new data \
-         directory by snapshot"
+        "the store's end of epoch {epoch}, or of a later epoch, is invalid: {source}; check the disk, and bootstrap \
+        a new data directory from a snapshot"
     )]
     WrongEpochEnd {
         /// The first epoch whose end was read.
@@ -116,7 +117,9 @@ pub enum SyncError {
         source: Violation,
     },
     /// The operating system provides no randomness.
-    #[error("no randomness for this node's secret: {0}; check /dev/urandom and the container")]
+    #[error(
+        "the system provides no randomness for this node's secret: {0}; check /dev/urandom and the container"
+    )]
     NoRandomness(String),
     /// A worker of the follower panicked, or its parts disagree: a bug.
     #[error("a sync worker stopped: {0}")]

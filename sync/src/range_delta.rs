@@ -30,11 +30,11 @@ pub fn open(answer: Vec<u8>, request: &RangeDeltaRequest) -> Result<CheckedRange
     let blob = Blob::from_bytes(answer)?;
     let bytes_max = request.bytes_max.min(CHUNK_BYTES_MAX) as usize;
     if blob.content_len(BlobKind::RangeDelta)? > bytes_max + FRAME_BYTES_MAX {
-        return Err(Violation::Unrelated("the chunk is longer than asked for"));
+        return Err(Violation::Unrelated("the chunk is longer than requested"));
     }
     let chunk: RangeDeltaChunk = blob.open(BlobKind::RangeDelta)?;
     if chunk.first != request.first || chunk.last > request.last {
-        return Err(Violation::Unrelated("the chunk begins or ends elsewhere"));
+        return Err(Violation::Unrelated("the chunk begins or ends at another path than requested"));
     }
     if chunk.last < request.last && !chunk.is_full(bytes_max) {
         return Err(Violation::Unrelated("the chunk ends before it is full"));

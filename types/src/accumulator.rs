@@ -104,7 +104,9 @@ pub struct AccumulatorRangeProof {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AccumulatorError {
     /// The range is empty, too long or not inside the tree.
-    #[error("headers {first}..{end} are not a range of at most {max} in a ledger of {leaves} batches")]
+    #[error(
+        "headers {first}..{end} are not a valid range: it must have 1 to {max} headers in a ledger of {leaves} batches"
+    )]
     BadRange {
         /// Index of the range's first leaf.
         first: u64,
@@ -119,7 +121,9 @@ pub enum AccumulatorError {
     #[error("the range proof has the wrong number of siblings")]
     WrongLength,
     /// Leaves and siblings do not yield the expected root.
-    #[error("headers and range proof give the accumulator root {found}, certified is {expected}")]
+    #[error(
+        "headers and range proof give the accumulator root {found}, but the certified root is {expected}"
+    )]
     WrongRoot {
         /// The root computed from headers and siblings.
         found: Digest,

@@ -133,7 +133,7 @@ impl Blob {
             return Err(CodecError::Invalid { what, rule: "a blob starts with its kind and length" });
         };
         if found != kind as u8 {
-            return Err(CodecError::Invalid { what, rule: "the blob is of another kind" });
+            return Err(CodecError::Invalid { what, rule: "the blob has another kind" });
         }
         let len = u32::from_le_bytes([a, b, c, d]) as usize;
         if len > max { Err(CodecError::TooLong { what, len, max }) } else { Ok(len) }

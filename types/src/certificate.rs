@@ -94,7 +94,7 @@ pub struct Certificate {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {
     /// The certificate is of another epoch than the given set.
-    #[error("certificate of batch {number} is of epoch {found}, expected epoch {expected}")]
+    #[error("certificate of batch {number} names epoch {found}, but epoch {expected} was expected")]
     WrongEpoch {
         /// Number of the certified batch.
         number: BatchNumber,
@@ -104,7 +104,7 @@ pub enum CertificateError {
         expected: Epoch,
     },
     /// The given set has no meaningful quorum.
-    #[error("certificate of batch {number} cannot be checked: {source}")]
+    #[error("cannot check the certificate of batch {number}: {source}")]
     BadSet {
         /// Number of the certified batch.
         number: BatchNumber,
@@ -112,7 +112,7 @@ pub enum CertificateError {
         source: SetError,
     },
     /// Too few validators signed.
-    #[error("certificate of batch {number} has {found} signatures, a quorum is {quorum}")]
+    #[error("certificate of batch {number} has {found} signatures, but a quorum is {quorum}")]
     NoQuorum {
         /// Number of the certified batch.
         number: BatchNumber,

@@ -93,7 +93,7 @@ fn check_entries<'a>(entries: impl Iterator<Item = (Path, &'a DeltaEntry)>) -> R
             return invalid("entries must be sorted by path, each key once");
         }
         if entry.value.is_some_and(|value| !value.fits(&entry.key)) {
-            return invalid("a value must be of its key's table and not be empty");
+            return invalid("a value must have its key's type and must not be empty");
         }
         last = Some(path);
     }

@@ -120,12 +120,12 @@ pub struct GenesisAccount {
 /// EIP-7610: creating a contract at an address with storage fails. An account's row does not say whether it has
 /// storage, so a genesis must have no account with storage alone. Every other account with storage has code or a nonce,
 /// which makes creation fail too.
-const ONLY_STORAGE: &str = "has storage but neither code nor a nonce, so no contract could ever be created there (EIP-7610): \
-                            give it code or a nonce, or leave its storage out";
+const ONLY_STORAGE: &str = "has storage but neither code nor a nonce, so no contract could ever be created there \
+    (EIP-7610): give it code or a nonce, or omit its storage";
 
 /// See [`Genesis::check`].
-const OTHER_VALIDATORS: &str = "is named as validators_contract, but its storage does not hold the validators and the failures of the \
-                                genesis, in their order";
+const OTHER_VALIDATORS: &str = "is named as validators_contract, but its storage does not hold the genesis' \
+    validators and failures in the same order";
 
 impl GenesisAccount {
     fn has_only_storage(&self) -> bool {

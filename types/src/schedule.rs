@@ -290,7 +290,7 @@ impl ChainConfig {
                 return refused("needs a name of 1 to 32 of a-z, 0-9 and -");
             }
             if earlier.clone().any(|earlier| earlier.name == fork.name) {
-                return refused("has the name of an earlier one");
+                return refused("has the name of an earlier fork");
             }
             let comes_late = |earlier: &ScheduledFork| match (earlier.at, fork.at) {
                 (Activation::Batch(earlier), Activation::Batch(own)) => earlier < own,

@@ -57,14 +57,14 @@ pub enum SetError {
     #[error("there must be at least one validator")]
     Empty,
     /// One key would count twice.
-    #[error("validator {key} is named twice: there must be no key twice")]
+    #[error("validator {key} is named twice: name each key once")]
     Repeated {
         /// The repeated key.
         key: PublicKey,
     },
     /// Too few validators for the failures that they must tolerate.
     #[error(
-        "{validators} validators cannot bear {} failures of any kind and {} of commission: it takes 2 × any + commission + 1 = {}",
+        "{validators} validators cannot tolerate {} failures of any kind and {} of commission: that takes 2 × any + commission + 1 = {} validators",
         failures.any, failures.commission, failures.validators_min()
     )]
     TooFew {

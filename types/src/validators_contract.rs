@@ -41,13 +41,15 @@ const VALIDATORS: u64 = 6;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WantedError {
     /// The list is too long for a set.
-    #[error("it lists {count} validators, at most {} may be", limits::VALIDATORS_MAX)]
+    #[error("it lists {count} validators, but at most {} are allowed", limits::VALIDATORS_MAX)]
     TooMany {
         /// Length of the list.
         count: U256,
     },
     /// More failures than a set can have validators.
-    #[error("it asks for {any} failures of any kind and {commission} of commission, at most 65535 may be")]
+    #[error(
+        "it asks for {any} failures of any kind and {commission} of commission, but at most 65535 are allowed"
+    )]
     Failures {
         /// Failures of any kind in the storage.
         any: U256,
@@ -56,7 +58,7 @@ pub enum WantedError {
     },
     /// Bytes for which no one can sign: if the number of such keys exceeded the tolerated failures, the chain would
     /// halt for good.
-    #[error("{key} is no ed25519 public key")]
+    #[error("{key} is not an ed25519 public key")]
     Unusable {
         /// The 32 bytes of the key in the storage.
         key: PublicKey,
@@ -73,7 +75,8 @@ pub enum WantedError {
 /// # Errors
 /// If the contract's compiled code cannot be decoded.
 pub fn account(owner: Address, epoch_batches: u64, set: &ValidatorSet) -> Result<GenesisAccount, CodecError> {
-    let invalid = |_| CodecError::Invalid { what: "validators contract", rule: "its code is hexadecimal" };
+    let invalid =
+        |_| CodecError::Invalid { what: "validators contract", rule: "its code must be hexadecimal" };
     let code = Code::new(hex::decode(CODE.trim_end()).map_err(invalid)?)?;
     let mut storage = std::collections::BTreeMap::from([
         (slot(OWNER), U256::from_be_bytes(owner.into_word().0)),

@@ -106,7 +106,7 @@ pub enum Accepted {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The chunk does not have the length that the plan implies.
-    #[error("the chunk has {found} bytes where the plan implies {expected}")]
+    #[error("the chunk has {found} bytes, but the plan implies {expected}")]
     Length {
         /// Length of the chunk, in bytes.
         found: usize,

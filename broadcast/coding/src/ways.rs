@@ -17,7 +17,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
     /// The payload is longer than the codec takes.
-    #[error("{kind} takes payloads of at most {max} bytes, not of {len}: use another codec")]
+    #[error("{kind} takes payloads of at most {max} bytes, not {len}: use another codec")]
     TooLong {
         /// The codec.
         kind: CodecKind,
@@ -31,7 +31,7 @@ pub enum EncodeError {
     Pieces(u16),
     /// The pieces are too large.
     #[error(
-        "{pieces} pieces of {bytes} bytes have {scalars} scalars each, above the limit of {PIECE_SCALARS_MAX}: take more pieces"
+        "{pieces} pieces of {bytes} bytes have {scalars} scalars each, above the limit of {PIECE_SCALARS_MAX}: use more pieces"
     )]
     PieceTooLong {
         /// Number of pieces.
@@ -76,7 +76,7 @@ pub enum PlanError {
         pieces: usize,
     },
     /// It is a plan of another codec than the one that was asked for.
-    #[error("the plan of payload {digest} is one of {kind}")]
+    #[error("the plan of payload {digest} belongs to another codec, {kind}")]
     Codec {
         /// Digest of the plan's payload.
         digest: Digest,
@@ -84,7 +84,7 @@ pub enum PlanError {
         kind: CodecKind,
     },
     /// A commitment is not the canonical encoding of a point.
-    #[error("commitment {index} in the plan of payload {digest} is no point of the group")]
+    #[error("commitment {index} in the plan of payload {digest} is not a point of the group")]
     Point {
         /// Digest of the plan's payload.
         digest: Digest,

@@ -141,7 +141,7 @@ fn open(part: Part, header: &BatchHeader, payload: &[u8]) -> Result<Blob, String
         Part::Body => {
             let content = blob.content(part.kind()).map_err(text)?;
             if content_digest(part.kind(), &content) != header.transactions_root {
-                return Err("its digest is not the header's".into());
+                return Err("its digest differs from the header's".into());
             }
         }
         // Hints have no certified rule for their content; execution checks the rest.

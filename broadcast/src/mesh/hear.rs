@@ -73,7 +73,7 @@ impl Mesh {
         let Some(body) = self.own.get(&number).cloned() else { return };
         let Some((certificate, _)) = batch.certificate() else { return };
         let (header, certificate) = (BatchHeader::clone(&batch.header), certificate.clone());
-        tracing::info!(%number, "nobody spreads a batch that was agreed on; this node does");
+        tracing::info!(%number, "no other validator spreads a decided batch; this node spreads it");
         self.effects.push_back(Effect::Lead(Box::new(Lead { header, certificate, body })));
     }
 
@@ -164,12 +164,10 @@ impl Mesh {
         let checked = is_of(header, certificate).and_then(|()| match header.epoch > set.epoch {
             // Its validators are known once the batch before it is here.
             true => Ok(()),
-            false => certificate
-                .verify(&set)
-                .map_err(|error| format!("has a certificate that does not hold: {error}")),
+            false => certificate.verify(&set).map_err(|error| format!("has an invalid certificate: {error}")),
         });
         if let Err(reason) = checked {
-            self.ban(from, format!("batch {number} that was told of {reason}"), now);
+            self.ban(from, format!("the announced batch {number} {reason}"), now);
             return false;
         }
         if header.epoch > set.epoch {
@@ -198,7 +196,7 @@ impl Mesh {
                 true
             }
             Err(reason) => {
-                self.ban(from, format!("batch {number} that was told of {reason}"), now);
+                self.ban(from, format!("the announced batch {number} {reason}"), now);
                 false
             }
         }
@@ -249,7 +247,7 @@ impl Mesh {
             match certificate.verify(set) {
                 Ok(()) => batch.certified(certificate.clone()),
                 Err(error) => {
-                    let reason = format!("a certificate of batch {number} does not hold: {error}");
+                    let reason = format!("a certificate of batch {number} is invalid: {error}");
                     return self.ban(from, reason, now);
                 }
             }
@@ -305,7 +303,8 @@ impl Mesh {
             return;
         }
         self.status.liars += 1;
-        tracing::error!(validator = %signer, %number, what, "a validator signed what is false about a batch");
+        tracing::error!(validator = %signer, %number, what, "a validator signed a false statement about a batch; \
+            ignoring its signatures until the epoch ends");
         for number in self.own.keys() {
             if let Some(batch) = self.batches.get_mut(number).filter(|batch| !batch.is_spread(&self.liars)) {
                 batch.lead_at.get_or_insert(now + LAZY);
@@ -326,7 +325,7 @@ fn is_of(header: &BatchHeader, certificate: &Certificate) -> Result<(), String> 
         && info.epoch == header.epoch
         && info.state_root == header.state_root
         && info.timestamp_ms == header.timestamp_ms;
-    if is_certified { Ok(()) } else { Err("has another certificate".into()) }
+    if is_certified { Ok(()) } else { Err("has the certificate of another batch".into()) }
 }
 
 /// Checks that a header follows its parent, and that its certificate is for that place in the ledger.

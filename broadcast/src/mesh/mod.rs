@@ -369,9 +369,9 @@ impl Mesh {
             Charged::Fine => {}
             Charged::Muted => {
                 self.status.muted += 1;
-                tracing::warn!(peer = %peer.short(), "a peer sends mostly useless messages: it is not listened to for a while");
+                tracing::warn!(peer = %peer.short(), "a peer sends mostly useless messages: ignoring it for a while");
             }
-            Charged::CutOff => self.ban(peer, "it sent mostly useless messages again and again".into(), now),
+            Charged::CutOff => self.ban(peer, "it repeatedly sent mostly useless messages".into(), now),
         }
     }
 
@@ -380,7 +380,7 @@ impl Mesh {
         self.status.banned += 1;
         self.forget(&peer);
         if self.head.set.index_of(&peer).is_some() {
-            tracing::error!(validator = %peer, reason, "nothing that a validator says of batches is looked at for a while");
+            tracing::error!(validator = %peer, reason, "ignoring a validator's messages about batches for a while");
             self.peers.entry(peer).and_modify(|neighbour| neighbour.mute(BAN, now));
             return;
         }

@@ -66,13 +66,13 @@ impl Mesh {
             return Ok(false);
         }
         let Some(signer) = plan.signed_by(&set, &id) else {
-            return Err(format!("the plan of batch {number}'s {} is not signed", plan.part));
+            return Err(format!("the plan of batch {number}'s {} lacks a valid signature", plan.part));
         };
         let bytes_max = batch.bytes_max(plan.part);
         batch.told.entry(from).or_default().plans.insert(id);
         batch.plans.push((id, plan.clone()));
         if u64::from(plan.plan.bytes) > bytes_max {
-            self.lied(signer, number, "it signed a plan of more bytes than there can be", now);
+            self.lied(signer, number, "it signed a plan with more bytes than possible", now);
             return Ok(true);
         }
         self.take_up(number, (id, &plan), Some(from), now);
@@ -114,11 +114,11 @@ impl Mesh {
         let signer = set.as_ref().and_then(|set| set.validators.get(usize::from(plan.signer)));
         let Some(signer) = signer.map(|validator| validator.public_key) else { return };
         let Ok(codec) = open(&plan.plan) else {
-            return self.lied(signer, number, "it signed a plan that nothing can be cut by", now);
+            return self.lied(signer, number, "it signed an invalid plan", now);
         };
         if !self.make_room(codec.held_bytes_max()) {
             self.status.refused += 1;
-            tracing::warn!(%number, part = %plan.part, bytes = plan.plan.bytes, "the mesh has no room for a payload; it is fetched");
+            tracing::warn!(%number, part = %plan.part, bytes = plan.plan.bytes, "the mesh has no room for a payload; fetching it instead");
             self.batches.entry(number).and_modify(|batch| _ = batch.declined.insert(id, now));
             return from.into_iter().for_each(|from| self.decline(from, (id, plan.part)));
         }

@@ -52,7 +52,7 @@ impl Mesh {
             }
             Accepted::Malformed(reason) => {
                 self.moved(id, part, |moved| &mut moved.useless, bytes);
-                self.ban(from, format!("a chunk that cannot be the payload's: {reason}"), now);
+                self.ban(from, format!("it sent a chunk that cannot belong to the payload: {reason}"), now);
             }
         }
         self.check(id);
@@ -119,7 +119,7 @@ impl Mesh {
             match verdict {
                 Verdict::Useful(peer) => self.was_useful(peer, id, now),
                 Verdict::Forged(peer) => {
-                    self.ban(peer, "a forged chunk, which it should have checked".into(), now);
+                    self.ban(peer, "it sent a forged chunk, which it should have checked".into(), now);
                     // Honest chunks that found no place beside it are asked for again.
                     if let Some(payload) = self.payload(&id) {
                         payload.repair_at = payload.repair_at.min(now);
@@ -127,7 +127,7 @@ impl Mesh {
                 }
                 Verdict::NotThis => self.is_not_own(id, now),
                 Verdict::WrongPlan => {
-                    self.is_false(id, "its commitment is of another payload than its digest", now)
+                    self.is_false(id, "its commitment and its digest belong to different payloads", now)
                 }
             }
         }
@@ -178,7 +178,7 @@ impl Mesh {
                 }
                 self.deliver(number, now);
             }
-            Err(reason) => self.is_false(id, &format!("its {part} cannot be: {reason}"), now),
+            Err(reason) => self.is_false(id, &format!("its {part} is invalid: {reason}"), now),
         }
     }
 

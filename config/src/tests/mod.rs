@@ -315,7 +315,7 @@ fn names_are_printable_and_each_means_one_key() {
     let found: Vec<_> = config.network.names.iter().map(|named| named.name.as_str()).collect();
     assert_eq!(found, ["validator-0", "Zürich <2>"]);
     for (list, said) in [
-        (format!("\"{a}=x\", \"{b}=x\""), "network.names: two keys are named \"x\""),
+        (format!("\"{a}=x\", \"{b}=x\""), "network.names: two keys have the name \"x\""),
         (format!("\"{a}=x\", \"{a}=y\""), "has two names"),
         (format!("\"{a}=\\u001b[2J\""), "network.names[0]: "),
         (format!("\"{a}\""), "there is no ="),

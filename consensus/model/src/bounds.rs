@@ -43,7 +43,7 @@ impl fmt::Display for Bounds {
             (Some(seat), _) if u64::from(seat) <= self.last_view => {
                 write!(f, "liar is primary of view {seat}")?
             }
-            (Some(_), _) => write!(f, "liar is no primary")?,
+            (Some(_), _) => write!(f, "liar is not a primary")?,
             (None, Some(_)) => write!(f, "one is silent")?,
             (None, None) => write!(f, "nobody fails")?,
         }

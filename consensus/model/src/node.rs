@@ -279,7 +279,7 @@ impl Node {
             told.wrong = Some(format!("{} commits {} without its outcome", self.seat, info.number));
         }
         if let Err(error) = certificate.verify(&ground.set) {
-            told.wrong = Some(format!("{} commits by a certificate that is none: {error}", self.seat));
+            told.wrong = Some(format!("{} commits by an invalid certificate: {error}", self.seat));
         }
         self.disk.chain.push(info.clone());
         self.disk.outcomes.retain(|(_, it)| it.info.number > info.number);

@@ -154,7 +154,7 @@ impl fmt::Display for Row {
         }
         match (self.found.is_empty(), self.is_exhaustive) {
             (true, true) => f.write_str("nothing found, exhaustive"),
-            (true, false) => f.write_str("nothing found, NOT exhaustive: its time was over"),
+            (true, false) => f.write_str("nothing found, NOT exhaustive: the time ran out"),
             (false, _) => Ok(()),
         }
     }

@@ -231,7 +231,7 @@ impl Said {
         let (_, number, token) = self.prepared.keys().find(|(.., token)| !is_said(token))?;
         Some(Wrong::new(
             Kind::Lost,
-            format!("nobody honest has the outcome {} of batch {number}", token.short()),
+            format!("no honest validator has the outcome {} of batch {number}", token.short()),
         ))
     }
 

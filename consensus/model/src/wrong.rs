@@ -25,8 +25,8 @@ impl Kind {
         match self {
             Kind::Forked => "no two batches of one number",
             Kind::Unfounded => "what is committed was executed and certified",
-            Kind::TwoFaced => "nobody honest says two things",
-            Kind::Convicted => "nobody honest is convicted",
+            Kind::TwoFaced => "no honest validator contradicts itself",
+            Kind::Convicted => "no honest validator is convicted",
             Kind::Forgotten => "what may be decided is carried on",
             Kind::Lost => "what is decided is kept",
         }

@@ -189,7 +189,7 @@ impl Forwarder {
         if self.intake.push(job).is_err() {
             self.taker.meter.lock().settle(&peer, opening + recovery, opening);
             self.pool.count_refused(Refused::Busy, 1);
-            return Err(Refusal::busy(BACKLOG_PAUSE, "too many transactions wait here to be looked at"));
+            return Err(Refusal::busy(BACKLOG_PAUSE, "too many transactions wait here for checks"));
         }
         let outcomes = answered.await.map_err(|_| Refusal::failed("this node is stopping"))?;
         message::encode_answer(&outcomes).map_err(|error| Refusal::failed(error.to_string()))
@@ -199,7 +199,7 @@ impl Forwarder {
         let charged = self.taker.meter.lock().charge(peer, units, Instant::now());
         charged.map_err(|wait| {
             self.pool.count_refused(Refused::Busy, 1);
-            Refusal::busy(wait, "this peer's transactions were mostly of no use; it may send more later")
+            Refusal::busy(wait, "most of this peer's transactions were useless; it may send more later")
         })
     }
 }

@@ -167,7 +167,7 @@ impl Forwarder {
         timers.sweeps = timers.sweeps.saturating_add(1);
         let expired = if self.is_proposer() { self.pool.expire_waiting() } else { self.pool.expire() };
         if expired > 0 {
-            tracing::info!(expired, "dropped transactions that were not executed for long");
+            tracing::info!(expired, "dropped transactions that waited too long for execution");
         }
         if self.journal.as_ref().is_some_and(|journal| journal.has_recovered()) {
             let (forwarder, attempt) = (self.clone(), timers.sweeps);
@@ -216,7 +216,7 @@ impl Forwarder {
         let ended = match answer {
             Ok(bytes) => self.heard(peer, &hashes, &bytes),
             Err(error) => {
-                tracing::debug!(peer = %peer.short(), %error, "transactions were not forwarded");
+                tracing::debug!(peer = %peer.short(), %error, "cannot forward transactions");
                 error.refusal().and_then(|refusal| refusal.retry_after()).map_or(Ended::Failed, Ended::Busy)
             }
         };
@@ -237,11 +237,11 @@ impl Forwarder {
         let outcomes = match message::decode_answer(bytes) {
             Ok(outcomes) if outcomes.len() == hashes.len() => outcomes,
             Ok(outcomes) => {
-                tracing::debug!(peer = %peer.short(), sent = hashes.len(), told = outcomes.len(), "an answer to transactions is not one");
+                tracing::debug!(peer = %peer.short(), sent = hashes.len(), told = outcomes.len(), "a peer's answer to transactions is malformed");
                 return Ended::Failed;
             }
             Err(error) => {
-                tracing::debug!(peer = %peer.short(), %error, "an answer to transactions is not one");
+                tracing::debug!(peer = %peer.short(), %error, "a peer's answer to transactions is malformed");
                 return Ended::Failed;
             }
         };

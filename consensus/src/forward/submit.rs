@@ -225,7 +225,7 @@ impl Forwarder {
         let mut told = self.journal_told.lock();
         if told.is_none_or(|told| told.elapsed() >= JOURNAL_TOLD_EVERY) {
             *told = Some(Instant::now());
-            tracing::warn!(%error, "users' transactions are not taken");
+            tracing::warn!(%error, "refusing users' transactions");
         }
     }
 
@@ -268,7 +268,7 @@ impl Forwarder {
                 Err(error) if may_pass(&error) && attempt < REPLAYS_MAX => waiting.push(raw.clone()),
                 Err(error) => {
                     gone += 1;
-                    tracing::debug!(hash = %transaction.hash, %error, "a transaction of the journal is not taken again");
+                    tracing::debug!(hash = %transaction.hash, %error, "the pool refuses a transaction from the journal");
                 }
             }
         }
@@ -280,7 +280,7 @@ impl Forwarder {
                 taken,
                 gone,
                 waiting = waiting.len(),
-                "replayed the transactions that users gave this node before"
+                "replayed the journal of users' transactions"
             );
         }
         if let Err(error) = journal.settle(waiting, || self.pool.local()) {

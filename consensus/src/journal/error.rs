@@ -6,7 +6,8 @@ use std::{io, path::PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// The disk fails.
-    #[error("cannot {action} the transaction journal {}: {source}; free some room, or set consensus.pool.journal_mib to 0 to do without", path.display())]
+    #[error("cannot {action} the transaction journal {}: {source}; free some room, or set consensus.pool.journal_mib \
+        to 0 to run without a journal", path.display())]
     Io {
         /// The operation that failed.
         action: &'static str,
@@ -17,7 +18,7 @@ pub enum JournalError {
     },
     /// The journal is full of transactions that are still in the pool.
     #[error(
-        "the journal of this node's transactions is full: {bytes} bytes of at most {bytes_max}; retry later"
+        "this node's transaction journal is full: it has {bytes} bytes of at most {bytes_max}; retry later"
     )]
     Full {
         /// Bytes in the journal.
@@ -27,7 +28,7 @@ pub enum JournalError {
     },
     /// The sender has as much in the journal as one sender may.
     #[error(
-        "the sender's transactions take {bytes} bytes of this node's journal, of at most {bytes_max}; retry when some are executed"
+        "the sender's transactions take {bytes} bytes of this node's journal, and the limit is {bytes_max}; retry after some are executed"
     )]
     SenderFull {
         /// Bytes of the sender's transactions that this node's users submitted.

@@ -139,7 +139,7 @@ impl Journal {
         let Recovered { transactions, damaged_bytes } = recover(&bytes);
         if damaged_bytes > 0 {
             let (path, entries) = (path.display(), transactions.len());
-            tracing::warn!(%path, damaged_bytes, entries, "the transaction journal is damaged; its whole entries are kept");
+            tracing::warn!(%path, damaged_bytes, entries, "the transaction journal is damaged; keeping its intact entries");
         }
         // A new file, without the damaged part: the handle then appends at a known end.
         let entries = transactions.iter().map(Vec::as_slice);
@@ -338,7 +338,7 @@ impl Journal {
             if self.inner.lock().is_broken {
                 return Err(error);
             }
-            tracing::warn!(%error, "the transaction journal stays as long as it is");
+            tracing::warn!(%error, "cannot compact the transaction journal: it keeps its size");
         }
         syncing.sync()
     }
@@ -369,7 +369,7 @@ impl Journal {
 
     /// The error of a write that is not tried because one failed a moment ago.
     pub(crate) fn broken(&self) -> JournalError {
-        let source = io::Error::other("an earlier write failed, and the next attempt is a moment away");
+        let source = io::Error::other("an earlier write failed; the next attempt follows shortly");
         self.failed("write", source)
     }
 

@@ -81,7 +81,8 @@ impl Syncing<'_> {
         drop(inner);
         if left_out > 0 {
             let path = journal.path.display();
-            tracing::warn!(%path, left_out, "the transaction journal is full; transactions that wait are not in it any more, those of the senders with most of them first");
+            tracing::warn!(%path, left_out, "the transaction journal is full; dropped waiting transactions from it, \
+                beginning with the senders that have the most");
         }
         // First the tail, then the name.
         let tail_synced = if tail.is_empty() { Ok(()) } else { journal.disk.sync(&file) };

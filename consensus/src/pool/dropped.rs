@@ -51,12 +51,12 @@ impl fmt::Display for DropReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             DropReason::NotExecutable => {
-                "could not be executed by the proposer; it may be sent again in five minutes"
+                "failed to execute at the proposer; send it again after five minutes"
             }
             DropReason::TooSlow => {
-                "takes longer than the validators have for a batch: do less in it; it may be sent again in five minutes"
+                "takes longer than the validators have for a batch: do less in it, and send it again after five minutes"
             }
-            DropReason::Expired => "was here for long and was not executed; only its owner may send it again",
+            DropReason::Expired => "waited too long for execution; only its owner can send it again",
         })
     }
 }

@@ -21,7 +21,7 @@ pub enum PoolError {
     },
     /// Its nonce is too far ahead of the account, or the sender has as many transactions here as it may.
     #[error(
-        "nonce too high: transaction has {nonce}, the account's next is {next} and at most {max} may wait"
+        "nonce too high: transaction has {nonce}, but the account's next is {next}, and at most {max} may wait"
     )]
     NonceTooHigh {
         /// The transaction's nonce.
@@ -41,7 +41,7 @@ pub enum PoolError {
     },
     /// The pool is full of transactions that pay at least as much, or was a moment ago.
     #[error(
-        "transaction underpriced: its place pays {tip_wei} wei per gas, the pool is full and asks for {lowest_wei} wei"
+        "transaction underpriced: its place pays {tip_wei} wei per gas, but the full pool asks for {lowest_wei} wei"
     )]
     Underpriced {
         /// Wei per gas that it would pay the proposer, at most what its sender's earlier ones pay.
@@ -73,7 +73,7 @@ pub enum PoolError {
     },
     /// It would delegate an account that has more than one transaction here.
     #[error(
-        "authority already reserved: {authority} has several transactions in the pool; retry when they are executed"
+        "authority already reserved: {authority} has several transactions in the pool; retry after they are executed"
     )]
     AuthorityReserved {
         /// Address of the delegating account.
@@ -102,7 +102,7 @@ pub enum PoolError {
         hash: B256,
     },
     /// No batch can hold it.
-    #[error("exceeds block gas limit: the transaction asks for {gas_limit}, a batch has {max}")]
+    #[error("exceeds block gas limit: the transaction asks for {gas_limit}, but a batch has {max}")]
     GasLimit {
         /// The transaction's gas limit.
         gas_limit: u64,
@@ -114,7 +114,7 @@ pub enum PoolError {
     Invalid(#[from] Rejection),
     /// It cannot pay the chain's base fee.
     #[error(
-        "max fee per gas less than block base fee: {max_fee_wei} wei offered, the base fee is {base_fee_wei} wei"
+        "max fee per gas less than block base fee: {max_fee_wei} wei offered, but the base fee is {base_fee_wei} wei"
     )]
     FeeBelowBase {
         /// The transaction's fee cap.
@@ -123,7 +123,7 @@ pub enum PoolError {
         base_fee_wei: u64,
     },
     /// The sender's account could not be read.
-    #[error("the sender's account could not be read")]
+    #[error("cannot read the sender's account")]
     Storage(#[from] StorageError),
 }
 

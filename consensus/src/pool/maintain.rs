@@ -137,7 +137,9 @@ pub async fn maintain(pool: Pool, shutdown: CancellationToken) {
         match tokio::task::spawn_blocking(move || behind.catch_up()).await {
             Ok(Ok(())) => {}
             // The pool stays behind, which costs rejected candidates but no wrong result; the next batch tries again.
-            Ok(Err(error)) => tracing::warn!(%error, "the transaction pool could not follow the head"),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the transaction pool cannot follow the head; the next batch tries again")
+            }
             // A bug: it ends this task, and with it the node.
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),

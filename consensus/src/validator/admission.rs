@@ -66,7 +66,7 @@ impl Admission {
         if self.is_to_tell(seat, uselessness, Instant::now()) {
             tracing::warn!(
                 validator = seat, %key, %reason,
-                "a validator sends what nobody wants; nothing of it is unpacked. It is faulty or runs another version: ask its operator"
+                "a validator sends useless messages; this node does not decode them. It is faulty or runs another version: ask its operator"
             );
         }
     }

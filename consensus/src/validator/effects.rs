@@ -143,7 +143,7 @@ impl Driver {
             let ledger = self.ledger.clone();
             self.commits.add("commit", move || Done::Committed(ledger.commit_parts(&parts, &certificate)));
         } else if number > self.committed {
-            tracing::warn!(%number, "the outcome of a decided batch is not here; sync brings it");
+            tracing::warn!(%number, "this node lacks the outcome of a decided batch; sync fetches it");
         }
     }
 
@@ -161,7 +161,7 @@ impl Driver {
             hints: sealed.hints.clone(),
         };
         if self.decided.try_send(decided).is_err() {
-            tracing::warn!(%number, "nobody took the decided batch for announcing it; fullnodes get it through sync");
+            tracing::warn!(%number, "cannot announce the decided batch; fullnodes get it through sync");
         }
     }
 
@@ -171,7 +171,7 @@ impl Driver {
         let key = self.ledger.set.validators.get(usize::from(author)).map(|it| it.public_key);
         tracing::warn!(
             validator = author, ?key, view, %number, ?kind,
-            "a validator gave two statements where it may give one: the proof is at /v1/consensus/evidence"
+            "a validator signed two conflicting statements: the proof is at /v1/consensus/evidence"
         );
         if self.convictions.contains(&evidence) {
             return;

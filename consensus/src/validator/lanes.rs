@@ -109,7 +109,7 @@ impl<T: Copy + Send + 'static> Lanes<T> {
         let bytes = |queue: &VecDeque<Parcel<T>>| queue.iter().map(|it| it.payload.len()).sum::<usize>();
         while lane.queue.len() > QUEUE_MAX || bytes(&lane.queue) > QUEUE_BYTES_MAX {
             let Some(Parcel { tag, .. }) = lane.queue.pop_front() else { break };
-            tracing::debug!(validator = seat, "a request is given up: too many wait for this validator");
+            tracing::debug!(validator = seat, "dropped a request: too many wait for this validator");
             self.given_up.push_back(Landed { seat, tag, answer: None });
         }
         self.launch(seat);
@@ -171,7 +171,7 @@ impl<T> Lane<T> {
             Ok(_) => {}
             // It is starting, or in another epoch.
             Err(error) if is_elsewhere(error) => {
-                tracing::debug!(validator, %error, "a validator takes no messages yet");
+                tracing::debug!(validator, %error, "a validator does not accept messages yet");
             }
             Err(error) if began => {
                 tracing::warn!(validator, %number, %error, "a validator does not answer");

@@ -145,7 +145,7 @@ impl Ledger {
         match self.store.commit_recorded(batch, speculation) {
             // Sync was faster, or has to be: a batch before this one was not available here.
             Err(StorageError::NotNext { head, number }) => {
-                tracing::debug!(%head, %number, "a decided batch is left to sync");
+                tracing::debug!(%head, %number, "leaving a decided batch to sync");
                 Ok(())
             }
             result => result,

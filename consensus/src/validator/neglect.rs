@@ -164,7 +164,7 @@ impl Driver {
             None => self.neglect.is_over(),
             Some(transaction) if !was_told => tracing::warn!(
                 validator = self.core.primary(), view, %number, %transaction,
-                "the primary makes batches that have room, without this executable transaction that it was offered: wanting the next one"
+                "the primary left this executable transaction out of batches with room: voting for the next primary"
             ),
             Some(_) => {}
         }

@@ -96,7 +96,7 @@ impl Chains {
                     all.push(executed);
                 }
                 Err(Failure::Broken(error)) => return Err(error),
-                Err(failure) => tracing::warn!(%number, ?failure, "a kept outcome is none any more"),
+                Err(failure) => tracing::warn!(%number, ?failure, "a kept outcome is no longer valid"),
             }
         }
         Ok(Chains { all })

@@ -48,8 +48,8 @@ impl Driver {
             silence = self.core.silence().map(|it| Silence::from(it).name()), ?silent,
             view = self.core.view(), changing = self.core.is_changing(), decided = %self.core.decided(),
             ?heard, quorum = self.ledger.set.quorum(),
-            "no quorum yet: the chain stands until more validators vote; named are the positions of those that were heard, \
-             and of those that say why they do not vote"
+            "no quorum yet: the chain stands until more validators vote; `heard` has the positions of the validators \
+            that were heard, `silent` those that report why they do not vote"
         );
     }
 

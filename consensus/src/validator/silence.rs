@@ -53,16 +53,17 @@ impl Silence {
             Silence::NotInSet { .. } => {
                 "add its key with `slipstream validators add`, or run the node with `role: fullnode`"
             }
-            Silence::CatchingUp => "it votes once it has caught up: wait, or see why sync waits",
+            Silence::CatchingUp => "it votes after it has caught up: wait, or check why sync waits",
             Silence::Listening => {
-                "it votes once a quorum of the validators answers: see that they run and are connected"
+                "it votes after a quorum of validators has answered: check that they run and are connected"
             }
             Silence::LostVotes { .. } => {
-                "it votes once the others have decided that batch. If they cannot, because too many have lost their votes, stop it and put \
-                 back its own data directory as it was when it stopped last, never an older copy"
+                "it votes after the others have decided that batch. If too many validators have lost their votes, \
+                the others cannot: then stop this one and restore its own data directory as it was at its last stop, \
+                never an older copy"
             }
             Silence::LostLedger { .. } => {
-                "it votes once its ledger is in that epoch again: wait until it has caught up, or put back its own data directory as it was"
+                "it votes after its ledger has reached that epoch again: wait until it has caught up, or restore its own data directory as it was"
             }
         }
     }
@@ -71,16 +72,19 @@ impl Silence {
 impl fmt::Display for Silence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Silence::NotInSet { epoch } => write!(f, "its key is none of the validators of epoch {epoch}"),
+            Silence::NotInSet { epoch } => write!(f, "its key is not among the validators of epoch {epoch}"),
             Silence::CatchingUp => f.write_str("its ledger has not caught up with the present epoch"),
             Silence::Listening => {
-                f.write_str("it has no record of its votes, and no quorum has told how far it is")
+                f.write_str("it has no record of its votes, and waits for a quorum to report its progress")
             }
             Silence::LostVotes { until } => {
                 write!(f, "it has lost its votes, or joined late, and may have voted up to batch {until}")
             }
             Silence::LostLedger { epoch } => {
-                write!(f, "its votes are of epoch {epoch}, and its ledger is not there: it has lost data")
+                write!(
+                    f,
+                    "its votes belong to epoch {epoch}, but its ledger has not reached it: it has lost data"
+                )
             }
         }
     }

@@ -85,8 +85,8 @@ mod tests {
         let late = parent(7, NOW_MS - 60_000);
         for (timestamp_ms, text) in [
             (NOW_MS - 60_001, "time must not go back"),
-            (NOW_MS - BEHIND_MS_MAX - 1, "more than 30000 behind"),
-            (NOW_MS + AHEAD_MS_MAX + 1, "more than 10000 ahead"),
+            (NOW_MS - BEHIND_MS_MAX - 1, "more than 30000 ms behind"),
+            (NOW_MS + AHEAD_MS_MAX + 1, "more than 10000 ms ahead"),
         ] {
             let refused = judge(&late, timestamp_ms).unwrap_err();
             assert!(refused.contains(text), "{refused}");
@@ -96,7 +96,7 @@ mod tests {
         let ahead_ms = NOW_MS + 3_600_000;
         let ahead = parent(7, ahead_ms);
         assert_eq!((next(&ahead, NOW_MS), judge(&ahead, ahead_ms)), (ahead_ms, Ok(())));
-        assert!(judge(&ahead, ahead_ms + 1).unwrap_err().contains("more than 10000 ahead"));
+        assert!(judge(&ahead, ahead_ms + 1).unwrap_err().contains("more than 10000 ms ahead"));
         let halted = parent(7, 5);
         assert_eq!(judge(&halted, 5 + STEP_MS_MAX), Ok(()));
         assert!(judge(&halted, 4 + STEP_MS_MAX).is_err());

@@ -64,7 +64,7 @@ impl Saved {
             Err(error) => Err(error.into()),
         };
         if let Err(error) = written {
-            tracing::debug!(%error, "a predictor's program was not written; it is made again after a restart");
+            tracing::debug!(%error, "cannot save a predictor's program; a restart makes it again");
         }
     }
 
@@ -72,7 +72,7 @@ impl Saved {
     pub(super) fn remove(&self, hash: &Digest) {
         let name = name_of(hash);
         if let Err(error) = self.0.remove_records(&name, &name) {
-            tracing::debug!(%error, "a predictor's program was not removed");
+            tracing::debug!(%error, "cannot remove a predictor's program");
         }
     }
 }

@@ -92,7 +92,7 @@ struct Hot {
 
 /// The system cannot start more threads.
 #[derive(Debug, thiserror::Error)]
-#[error("no thread to {purpose}: {source}; check the limits of this user and of the container")]
+#[error("cannot start a thread to {purpose}: {source}; check the limits of this user and of the container")]
 pub struct SessionError {
     /// The thread's purpose, in words.
     pub purpose: &'static str,

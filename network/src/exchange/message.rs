@@ -40,7 +40,7 @@ pub(crate) struct Answer {
 pub(crate) enum MessageError {
     #[error(transparent)]
     Codec(#[from] CodecError),
-    #[error("version {0} of peer exchange is not known here")]
+    #[error("this program does not know version {0} of peer exchange")]
     Version(u8),
 }
 

@@ -38,9 +38,9 @@ pub(crate) struct PeerRecord(Arc<UncheckedRecord>);
 pub(crate) enum RecordError {
     #[error("a record has no address")]
     Empty,
-    #[error("a record's addresses are not in ascending order, or one is there twice")]
+    #[error("a record's addresses are out of ascending order, or one is repeated")]
     Order,
-    #[error("a record has an address that is written in another form, or has port 0")]
+    #[error("a record has an address in another form, or with port 0")]
     Form,
     #[error("a record is not signed by its own key for this chain")]
     Signature,

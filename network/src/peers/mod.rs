@@ -55,7 +55,7 @@ pub(crate) enum Unwanted {
     Full,
     #[error("no free place for another peer of that host or network")]
     Crowded,
-    #[error("another connection between the same two peers stays")]
+    #[error("another connection between these two peers is kept")]
     Duplicate,
 }
 

@@ -76,7 +76,7 @@ impl Session {
             }
             Err(Untaken::Refused(refusal)) => (refusal.into(), MESSAGE_BYTES_MAX),
             Err(Untaken::GivenUp { code, why }) => {
-                debug!(peer = %self.link.peer, why, "gave up a request of the peer");
+                debug!(peer = %self.link.peer, why, "gave up reading a request from the peer");
                 let _ = receive.stop(code);
                 return sender.abandon(code);
             }
@@ -87,7 +87,7 @@ impl Session {
         if self.send(&mut sender, made, answer_bytes_max).await {
             return sender.complete();
         }
-        debug!(peer = %self.link.peer, "the asker did not take the answer");
+        debug!(peer = %self.link.peer, "the peer did not take the answer in time");
         self.turned_away(TurnedAway::AnswerStalled, 1);
         self.shares.answers.bar(Instant::now());
         sender.abandon(code::TOO_SLOW);
@@ -125,7 +125,7 @@ impl Session {
     fn no_room_for_request(&self) -> Refusal {
         self.turned_away(TurnedAway::RequestNoRoom, 1);
         let pause = self.shares.requests.barred(Instant::now()).max(BUSY_PAUSE);
-        Refusal::busy(pause, "there is no room for more requests of this peer or for more requests at all")
+        Refusal::busy(pause, "no room for more requests from this peer, or for more requests at all")
     }
 
     /// Lets the handler make the answer, in the room that it will need.
@@ -176,7 +176,7 @@ impl Session {
 
     fn no_room(&self, pause: Duration) -> Refusal {
         self.turned_away(TurnedAway::AnswerNoRoom, 1);
-        Refusal::busy(pause, "earlier answers have not been taken yet")
+        Refusal::busy(pause, "earlier answers still wait for their receivers")
     }
 
     /// Sends a response, and holds its room until the requester has it. Returns false if the requester takes nothing,
@@ -202,7 +202,7 @@ impl Session {
         match sent {
             None => return false,
             Some(Err(error)) => {
-                debug!(peer = %self.link.peer, %error, "the asker did not want the response");
+                debug!(peer = %self.link.peer, %error, "the peer stopped the answer");
                 return true;
             }
             Some(Ok(())) if room.is_none() => return true,

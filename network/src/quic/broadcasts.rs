@@ -79,7 +79,7 @@ impl Session {
         match sent {
             Some(Ok(())) => return opened,
             Some(Err(error)) => {
-                debug!(peer = %self.link.peer, %error, "a broadcast did not reach the peer")
+                debug!(peer = %self.link.peer, %error, "cannot deliver a broadcast to the peer")
             }
             None => self.left_untaken(opened),
         }
@@ -96,7 +96,7 @@ impl Session {
         }
         if !self.shares.is_configured {
             self.link.outbox.bar(Instant::now());
-            close(&self.link.connection, Goodbye::Shutdown, "broadcasts were not taken");
+            close(&self.link.connection, Goodbye::Shutdown, "the peer did not take broadcasts in time");
         }
     }
 
@@ -119,7 +119,7 @@ impl Session {
                     continue;
                 }
                 Some(Err(Untaken::Frame(error))) => {
-                    debug!(peer = %self.link.peer, %error, "gave up a broadcast of the peer");
+                    debug!(peer = %self.link.peer, %error, "gave up reading a broadcast from the peer");
                     let _ = stream.stop(code::MALFORMED);
                     continue;
                 }

@@ -35,7 +35,7 @@ async fn every_configured_peer_has_a_state_with_its_reason() {
     let [fine, wrong, silent] = &contacts.configured[..] else { panic!("{contacts:?}") };
     assert_eq!(fine.trouble(), None);
     let text = wrong.trouble().unwrap();
-    let expected = format!("the node at {} has another key than {}", a.local_address(), key(7).public());
+    let expected = format!("the node at {} does not have the key {}", a.local_address(), key(7).public());
     assert!(text.starts_with(&expected) && text.ends_with("check network.peers"), "{text}");
     assert!(text.contains(&a.local().to_string()), "{text}");
     match &wrong.state {

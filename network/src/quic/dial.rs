@@ -77,7 +77,7 @@ async fn wait_after(driver: &Driver, target: &PeerTarget, failure: ContactFailur
         let wait = backoff(ledger.attempts.count(&target.id) + 1, getrandom::u32().unwrap_or(u32::MAX));
         let next_attempt = Instant::now() + wait;
         if let Some(problem) = ledger.attempts.failed(target, failure, began, next_attempt) {
-            warn!(peer = %target, problem, "cannot reach a configured peer; it is tried again and again");
+            warn!(peer = %target, problem, "cannot reach a configured peer; retrying");
         }
         next_attempt
     };

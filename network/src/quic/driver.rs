@@ -119,7 +119,7 @@ impl Driver {
             .displaced
             .run_until_cancelled(shaking)
             .await
-            .ok_or("its place went to one from elsewhere")?
+            .ok_or("its place went to a peer from another network")?
             .map_err(|_| "the handshake took too long".to_owned())?
             .map_err(|error| describe(&error))?;
         let peer = tls::peer_of(&connection).ok_or("the peer presented no key")?;
@@ -153,9 +153,9 @@ impl Driver {
             info!(%peer, %address, ?direction, "connected");
         }
         if let Some(evicted) = admitted.evicted {
-            debug!(peer = %evicted.peer, newcomer = %peer, "ended a connection for one from elsewhere");
+            debug!(peer = %evicted.peer, newcomer = %peer, "ended a connection to admit a peer from another network");
             self.turned_away(TurnedAway::ConnectionEvicted);
-            close(&evicted.connection, Goodbye::Full, "the place goes to a peer from elsewhere");
+            close(&evicted.connection, Goodbye::Full, "the place goes to a peer from another network");
         }
         let is_configured = self.is_reserved(&peer);
         if is_configured {
@@ -177,11 +177,11 @@ impl Driver {
     /// Ends the connection that a newer one to the same peer replaces.
     fn replace(&self, old: &Link, direction: Direction, address: SocketAddr) {
         let peer = old.peer;
-        debug!(%peer, ?direction, "a newer connection to the same peer stays");
+        debug!(%peer, ?direction, "keeping the newer of two connections to a peer");
         let now = Instant::now();
         let shared = self.ledger.lock().shared_keys.displaced(peer, old.address, address, now);
         self.tell_shared(shared);
-        close(&old.connection, Goodbye::Duplicate, "another connection between the same two peers stays");
+        close(&old.connection, Goodbye::Duplicate, "another connection between these two peers is kept");
     }
 
     /// Logs the end of a connection. A replaced connection is of no interest, because the peer stays connected.

@@ -105,7 +105,7 @@ impl Exchange {
         let book = match restored {
             Some(Ok(book)) => book,
             Some(Err(error)) => {
-                warn!(%error, "the address book cannot be used; the node begins a new one");
+                warn!(%error, "cannot use the address book; beginning a new one");
                 Book::new(secret()?, local, self.reach)
             }
             None => Book::new(secret()?, local, self.reach),
@@ -156,7 +156,7 @@ impl Exchange {
         let is_old = |record: &PeerRecord| now.ms.abs_diff(record.issued_ms()) >= OWN_AGE_MS;
         if !self.rules.advertised.is_empty() && own.as_ref().is_none_or(is_old) {
             let issued = PeerRecord::issue(&self.key, &opened.chain, &self.rules.advertised, now.ms);
-            *own = issued.inspect_err(|error| warn!(%error, "this node cannot be advertised")).ok();
+            *own = issued.inspect_err(|error| warn!(%error, "cannot advertise this node")).ok();
         }
         own.clone()
     }
@@ -171,11 +171,11 @@ impl Exchange {
         let is_configured = self.rules.configured.contains(&peer);
         if !is_configured && !opened.rates.take(address.ip(), now.instant) {
             opened.chooser.lock().count(ExchangeEvent::TooOften);
-            return Err(Refusal::busy(TOO_OFTEN_PAUSE, "too many questions for peers"));
+            return Err(Refusal::busy(TOO_OFTEN_PAUSE, "too many requests for peers"));
         }
         let request = Request::decode(payload).map_err(|error| Refusal::malformed(error.to_string()))?;
         if request.chain != opened.chain {
-            return Err(Refusal::not_kept("this node is of another chain"));
+            return Err(Refusal::not_kept("this node belongs to another chain"));
         }
         let told = request.own.map(|record| check_own(opened, peer, record)).transpose()?.flatten();
         let others = {
@@ -195,7 +195,7 @@ impl Exchange {
 /// Checks a peer's record of itself; `None` if it is known.
 fn check_own(opened: &Opened, peer: PeerId, record: UncheckedRecord) -> Result<Option<PeerRecord>, Refusal> {
     if record.id() != peer {
-        return Err(Refusal::malformed("a peer tells its own record and no other"));
+        return Err(Refusal::malformed("a peer must send its own record and no other"));
     }
     if opened.chooser.lock().has(&peer, record.issued_ms()) {
         return Ok(None);

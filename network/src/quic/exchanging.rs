@@ -91,7 +91,7 @@ impl Driver {
                     Dialled::Ended
                 }
                 Err(failure) => {
-                    debug!(peer = %target, ?failure, "cannot reach a peer that others told of");
+                    debug!(peer = %target, ?failure, "cannot reach a peer learned from others");
                     match failure {
                         ContactFailure::WrongKey(_) => Dialled::WrongKey,
                         ContactFailure::Unreachable(_) | ContactFailure::Ended(_) => Dialled::Unreachable,
@@ -123,7 +123,7 @@ impl Driver {
     async fn question(&self, opened: &Opened, peer: PeerId) -> Result<Vec<u8>, NetworkError> {
         let own = self.exchange.own(opened, opened.now());
         let request = Request::new(opened.chain, own.as_ref()).encode();
-        let malformed = NetworkError::Malformed { peer, what: "the question for peers cannot be written" };
+        let malformed = NetworkError::Malformed { peer, what: "cannot encode the request for peers" };
         let request = request.map_err(|_| malformed)?;
         let link = self.peers.lock().get(peer).cloned().ok_or(NetworkError::UnknownPeer { peer })?;
         link.request(Protocol::PEERS, request, LIMITS).await
@@ -158,7 +158,7 @@ impl Driver {
         let now = Instant::now();
         let is_configured = self.is_reserved(&peer);
         if self.ledger.lock().journal.tells(peer, now) {
-            warn!(%peer, reason, is_configured, "a peer passed on records that their peers did not sign");
+            warn!(%peer, reason, is_configured, "a peer passed on invalid records");
         }
         if is_configured {
             return;
@@ -172,7 +172,7 @@ impl Driver {
 /// The unknown records of an answer, each checked.
 fn checked(opened: &Opened, peer: PeerId, answer: Answer) -> Result<Vec<PeerRecord>, String> {
     if answer.own.as_ref().is_some_and(|own| own.id() != peer) {
-        return Err("the record of another peer in the place of its own".into());
+        return Err("it sent another peer's record as its own".into());
     }
     let told = answer.own.into_iter().chain(answer.others.into_inner());
     let is_news = |id, issued_ms| !opened.chooser.lock().has(&id, issued_ms);

@@ -237,7 +237,7 @@ async fn an_unwanted_request_is_refused_unread() {
     let raw = Raw::connect(2, address_of(&a)).await;
     for (protocol, length, status, text) in [
         (SHORT, SHORT_BYTES_MAX + 1, 3, "11 bytes exceeds the limit of 10"),
-        (NOTHING, 1, 2, "takes no such request"),
+        (NOTHING, 1, 2, "does not accept this kind of request"),
     ] {
         let head = framed(protocol, length as u32, b"");
         let (_send, mut receive) = raw.send(&head).await;

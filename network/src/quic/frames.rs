@@ -27,7 +27,7 @@ const READ_STEP: usize = 64 * 1024;
 pub(crate) enum FrameError {
     #[error("{bytes} bytes exceed the limit of {bytes_max}")]
     TooLong { bytes: usize, bytes_max: usize },
-    #[error("there is no room for the message")]
+    #[error("no room for the message")]
     NoRoom,
     #[error("the stream ended inside the message")]
     Truncated,

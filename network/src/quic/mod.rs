@@ -285,10 +285,7 @@ impl Network {
             timeout(SHUTDOWN_TASKS, endpoint.wait_idle())
         );
         if tasks.is_err() {
-            warn!(
-                tasks = self.tasks.len(),
-                "tasks of the network did not end in time; a handler blocks its thread"
-            );
+            warn!(tasks = self.tasks.len(), "network tasks did not end in time: a handler blocks its thread");
         }
         if goodbyes.is_err() {
             debug!("some peers did not confirm the end of their connection");
@@ -351,7 +348,7 @@ impl Transport for Network {
         if message.len() > MESSAGE_BYTES_MAX {
             error!(
                 bytes = message.len(),
-                "a message exceeds the limit of {MESSAGE_BYTES_MAX} bytes and is not sent"
+                "dropped a message that exceeds the limit of {MESSAGE_BYTES_MAX} bytes"
             );
             return;
         }
@@ -359,7 +356,7 @@ impl Transport for Network {
         let dropped = link.push(message, priority);
         if dropped > 0 {
             self.turned_away.add(TurnedAway::BroadcastUnsent, dropped);
-            debug!(%peer, dropped, "the peer is slower than messages come; some were dropped");
+            debug!(%peer, dropped, "dropped messages: the peer is too slow for them");
         }
     }
 

@@ -127,7 +127,7 @@ async fn a_wrong_record_and_one_that_hangs_harm_nobody() {
 
     let records = Records::new(Some(Ok(vec![other.local_address()])));
     let b = follower(5, a.local(), &records).await;
-    let expected = format!("the node at peer.example:7400 has another key than {}", a.local());
+    let expected = format!("the node at peer.example:7400 does not have the key {}", a.local());
     eventually("the wrong key is named", || trouble(&b).starts_with(&expected)).await;
     assert!(!b.peers().contains(&other.local()));
 }

@@ -313,7 +313,7 @@ async fn a_crowd_makes_room_for_a_peer_from_elsewhere() {
     }
     let newcomer = from("127.9.2.1", 20).await;
     let end = crowd[3].connection.closed().await.to_string();
-    assert!(end.contains("the place goes to a peer from elsewhere"), "{end}");
+    assert!(end.contains("the place goes to a peer from another network"), "{end}");
     eventually("it is in", || a.peers().contains(&key(20).public())).await;
     let another = from("127.9.1.2", 30).await.connection.closed().await.to_string();
     assert!(another.contains("no free place"), "{another}");

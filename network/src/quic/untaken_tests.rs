@@ -94,7 +94,7 @@ async fn broadcasts_that_nobody_takes_are_bounded_and_end_their_connections() {
     eventually("the configured peer has its own", || probe.broadcasts.lock().len() == 1).await;
     for raw in &greedy {
         let end = raw.connection.closed().await.to_string();
-        assert!(end.contains("not taken"), "{end}");
+        assert!(end.contains("did not take broadcasts"), "{end}");
     }
     eventually("nothing of it is held", || live.load(Ordering::SeqCst) == 0).await;
     assert!(count(&a, TurnedAway::BroadcastUntaken) >= 6);

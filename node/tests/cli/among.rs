@@ -130,7 +130,7 @@ fn what_is_wrong_is_named_everywhere_and_a_healthy_node_is_quiet() {
     let parts = [
         "health       ready\n".to_owned(),
         format!("{wrong} wrong key for"),
-        format!("the node at {place} has another key than"),
+        format!("the node at {place} does not have the key"),
         "no answer within 3s".to_owned(),
     ];
     // Each reading is a different moment: on a busy machine a dial may or may not end in time.

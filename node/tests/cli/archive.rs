@@ -63,7 +63,7 @@ fn a_snapshot_goes_from_node_to_node_by_a_bucket() {
         assert_eq!(verified.trim(), summary);
     }
     let (code, refused) = with_s3(&server, &["verify", url]);
-    assert!(code == 78 && refused.contains("nothing says which ledger is trusted"), "{code}: {refused}");
+    assert!(code == 78 && refused.contains("no trusted ledger is given"), "{code}: {refused}");
 
     let other = newcomer(&chain, waypoint);
     let piece = server.objects("/pieces/").into_iter().max_by_key(|file| fs::metadata(file).unwrap().len());
@@ -114,7 +114,7 @@ fn a_running_node_is_exported_from() {
         entries.as_array().unwrap().iter().map(|entry| entry["batch"].as_u64().unwrap()).collect()
     };
     let (code, early) = ended(&["snapshot", "export", "--config", &config, "--batch", "7", &url]);
-    assert!(code == 1 && early.contains("there is no snapshot of batch 7"), "{code}: {early}");
+    assert!(code == 1 && early.contains("the store has no snapshot of batch 7"), "{code}: {early}");
     for nonce in 0..3 {
         node.rpc("eth_sendRawTransaction", json!([transaction(nonce)]));
     }
@@ -126,7 +126,7 @@ fn a_running_node_is_exported_from() {
     until("the node has dropped it", || served().iter().all(|served| *served > number).then_some(()));
     let text =
         printed(&["snapshot", "export", "--config", &config, "--batch", &number.to_string(), &url], false);
-    assert!(text.contains(&format!("there is no snapshot of batch {number}")), "{text}");
+    assert!(text.contains(&format!("the store has no snapshot of batch {number}")), "{text}");
     let second = export();
     let newer: u64 = after(&second, "batch ").trim_end_matches(',').parse().unwrap();
     assert!(newer > number, "{second}");
@@ -349,7 +349,7 @@ fn a_silent_archive_is_done_without() {
     let validator = Running::start(&chain);
     node.until("it follows", |node| node.head() > number);
     // The log is written in the background.
-    node.until("it says why", |node| node.log().contains("the snapshot comes too slowly, if at all"));
+    node.until("it says why", |node| node.log().contains("the snapshot arrives too slowly"));
     let text = node.log();
     assert!(!text.contains("the archive is banned"), "{text}");
     node.running.stop();

@@ -97,7 +97,7 @@ fn a_node_born_from_a_snapshot_is_whole_and_introduces_others() {
     let (chain, validator) = served();
     let end = head(&validator);
     let (waypoint, peer) = (text(&status(&validator), "waypoint"), text(&status(&validator), "peer_address"));
-    let is_born = |chain: &Chain| log(chain).contains("the state is restored and its root checked");
+    let is_born = |chain: &Chain| log(chain).contains("restored the state and checked its root");
     let first = fullnode(&chain, &peer, &format!("waypoint: {waypoint}\n"));
     let node = Running::start(&first);
     await_that(&first, "it follows", || head(&node) == end && status(&node)["sync"]["waypoint"].is_null());
@@ -118,7 +118,7 @@ fn a_node_born_from_a_snapshot_is_whole_and_introduces_others() {
         await_that(chain, "its log tells how", || is_born(chain));
         await_that(chain, "it knows where it is", || {
             let is_before =
-                status(&node)["sync"]["reason"] == "no peer has batch 1000000, the waypoint's, yet";
+                status(&node)["sync"]["reason"] == "no peer has reached the waypoint's batch 1000000 yet";
             is_before == syncs && node.rpc("eth_syncing", json!([]))["result"].is_object() == syncs
         });
         node.stop();

@@ -186,7 +186,7 @@ fn a_snapshot_goes_from_node_to_node_by_files() {
     }
     let wrong = format!("{}:0x{}", waypoint.split_once(':').unwrap().0, "ab".repeat(32));
     let refused = snapshot(&["verify", dir, "--waypoint", &wrong], false);
-    assert!(refused.contains("is not of the trusted ledger"), "{refused}");
+    assert!(refused.contains("does not belong to the trusted ledger"), "{refused}");
 
     // The network is down: the peer that the configuration names is stopped.
     let other = newcomer(&chain, waypoint);
@@ -268,7 +268,7 @@ fn a_running_node_answers_for_its_directory() {
     let exported = ask(&["snapshot", "export", export.to_str().unwrap()]);
     assert_eq!(after(&exported, "waypoint "), after(&listed, "waypoint "));
     let none = printed(&["snapshot", "export", "--config", &config, "--batch", "1", "never"], false);
-    assert!(none.contains("there is no snapshot of batch 1"), "{none}");
+    assert!(none.contains("the store has no snapshot of batch 1"), "{none}");
     assert_eq!(line(&told, "headers").len(), 3, "{told}");
     // The page is read at most once a second, and the database may compact its files in between.
     let is_same = (0..20).any(|_| node.http("GET /v1/db", "") == node.http("GET /v1/db", ""));
@@ -299,7 +299,7 @@ fn snapshot_commands_refuse_with_a_reason() {
     running.stop();
 
     let uncertified = printed(&["snapshot", "create", "--config", &chain.config()], false);
-    assert!(uncertified.contains("no snapshot can be made of batch 0"), "{uncertified}");
+    assert!(uncertified.contains("cannot take a snapshot of batch 0"), "{uncertified}");
     let empty = printed(&["snapshot", "list", "--config", &chain.config()], true);
     assert!(empty.contains("no snapshots"), "{empty}");
     let dir = chain.path("export");

@@ -220,12 +220,12 @@ fn peers_are_listed_added_banned_and_asked() {
         peers(&["list"], true)
     );
     assert!(peers(&["remove", key], true).contains("no longer dialled or kept"));
-    assert!(peers(&["remove", key], false).contains("was not added"));
+    assert!(peers(&["remove", key], false).contains("does not dial"));
     let nobody = format!("{key}@0.0.0.0:7400");
-    assert!(peers(&["add", &nobody], false).contains("nobody can be dialled at"));
+    assert!(peers(&["add", &nobody], false).contains("this node cannot dial"));
     let elsewhere = format!("{own}@127.0.0.1:1");
     let text = printed(&["peers", "add", &elsewhere, "--config", &there], false);
-    assert!(text.contains("stands in network.peers"), "{text}");
+    assert!(text.contains("is in network.peers"), "{text}");
     for (args, said) in [(["--for", "2years"], "from a second to a year"), (["--for", "soon"], "--for")] {
         assert!(peers(&[&["ban", key][..], &args].concat(), false).contains(said));
     }

@@ -96,7 +96,7 @@ fn a_fullnode_says_what_it_does_and_what_it_waits_for() {
     assert!(!text.contains("  waiting "), "a node at the head waits for nothing: {text}");
     validator.stop();
     let text = shows(&["sync         waiting for peers (mode auto)"]);
-    assert!(text.contains("  waiting    no peer can be asked; tries again in "), "{text}");
+    assert!(text.contains("  waiting    no peer is available; tries again in "), "{text}");
     // Why it is not ready, and when it will dial again.
     shows(&["health       NOT READY: no peer is connected", "; it tries again in "]);
     let (code, text) =

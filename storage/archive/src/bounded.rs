@@ -80,7 +80,7 @@ struct Bounded {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the server's answer is longer than any can be")]
+#[error("the server's answer exceeds the longest valid answer")]
 struct TooLong;
 
 impl Body for Bounded {

@@ -14,7 +14,7 @@ pub enum ArchiveError {
     #[error(transparent)]
     Location(#[from] BadLocation),
     /// The object store failed. Where retries can help, the request was retried several times.
-    #[error("cannot {action} {name} of {location}: {source}")]
+    #[error("cannot {action} {name} in {location}: {source}")]
     Store {
         /// The operation that failed.
         action: &'static str,
@@ -36,7 +36,7 @@ pub enum ArchiveError {
         source: object_store::Error,
     },
     /// The object is not what it should be.
-    #[error("{name} of {location} is not accepted: {reason}; take another snapshot or another archive")]
+    #[error("{name} in {location} is refused: {reason}; use another snapshot or another archive")]
     Damaged {
         /// Name of the object.
         name: String,
@@ -46,7 +46,7 @@ pub enum ArchiveError {
         reason: String,
     },
     /// The snapshot is of another ledger, or does not prove that it is of the trusted one.
-    #[error("{name} of {location} is not of the trusted ledger: {mistrust}")]
+    #[error("{name} in {location} does not belong to the trusted ledger: {mistrust}")]
     Untrusted {
         /// Name of the manifest.
         name: String,
@@ -56,7 +56,7 @@ pub enum ArchiveError {
         mistrust: Mistrust,
     },
     /// The archive lists no such snapshot.
-    #[error("{location} has no snapshot{}: `slipstream snapshot list {location}` shows those there are", of_batch(*number))]
+    #[error("{location} has no snapshot{}: `slipstream snapshot list {location}` shows the existing snapshots", of_batch(*number))]
     NoSnapshot {
         /// Location of the archive.
         location: Location,
@@ -64,7 +64,9 @@ pub enum ArchiveError {
         number: Option<BatchNumber>,
     },
     /// The store has no such snapshot.
-    #[error("there is no snapshot of batch {number}: `slipstream snapshot list` shows those there are")]
+    #[error(
+        "the store has no snapshot of batch {number}: `slipstream snapshot list` shows the existing snapshots"
+    )]
     NotInStore {
         /// Number of the snapshot's batch.
         number: BatchNumber,
@@ -85,7 +87,7 @@ pub enum ArchiveError {
         location: Location,
     },
     /// A listing has more objects than any archive of this program.
-    #[error("{location} has more than {max} objects under {name}: that is no archive of this program")]
+    #[error("{location} has more than {max} objects under {name}: this program did not write that archive")]
     TooMany {
         /// Location of the archive.
         location: Location,
@@ -96,7 +98,7 @@ pub enum ArchiveError {
     },
     /// The export took too long: objects that it relied on may be gone.
     #[error(
-        "the export took {} hours, and none may take more than {} hours: run it again, it goes on with what is uploaded",
+        "the export took {} hours, but the limit is {} hours: run it again; it reuses the uploaded objects",
         hours(*took),
         hours(*max)
     )]
@@ -113,13 +115,15 @@ pub enum ArchiveError {
         head: BatchNumber,
     },
     /// The pieces do not make the state that was to be exported.
-    #[error("the pieces of the snapshot do not make its state: {0}; `slipstream db check` looks at the rows")]
+    #[error(
+        "the snapshot's pieces do not add up to its state: {0}; run `slipstream db check` to check the rows"
+    )]
     Pieces(#[from] PieceError),
     /// The store refuses the request.
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// The system provided no random number.
-    #[error("the system gives no random number: {0}")]
+    #[error("the system provides no random number: {0}")]
     Random(String),
     /// A thread ended before its work was done.
     #[error("a thread of the archive ended early: {0}")]

@@ -170,7 +170,7 @@ impl Archive {
                     named.extend(manifest.objects().map(|(hash, object)| ((hash, object.run), object.len)))
                 }
                 Err(error @ ArchiveError::Damaged { .. }) => {
-                    tracing::warn!(%error, "an older snapshot names nothing that can be used again");
+                    tracing::warn!(%error, "an older snapshot is damaged: the export cannot reuse its objects");
                 }
                 // A prune removed it since it was listed.
                 Err(error) if error.is_gone() => {}

@@ -44,7 +44,7 @@ pub(crate) fn encode(entries: &[ArchiveEntry]) -> Result<Vec<u8>, ArchiveError> 
 pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<ArchiveEntry>, String> {
     let index: Index = codec::decode("index", bytes, INDEX_BYTES_MAX).map_err(|error| error.to_string())?;
     if index.version != VERSION {
-        return Err(format!("it has the format {}, this program reads {VERSION}", index.version));
+        return Err(format!("it has format {}, but this program reads format {VERSION}", index.version));
     }
     let entry = |entry: IndexEntry| ArchiveEntry {
         name: SnapshotName { number: entry.number, hash: entry.hash },

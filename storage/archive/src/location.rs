@@ -27,16 +27,16 @@ pub(crate) enum Scheme {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadLocation {
     /// The text is not a URL of a known kind.
-    #[error("an archive is at s3://BUCKET/PREFIX, https://HOST/PATH or file:///DIR")]
+    #[error("an archive URL has the form s3://BUCKET/PREFIX, https://HOST/PATH or file:///DIR")]
     NotAnArchive,
     /// The URL has a user, a password, a fragment, or a query, which may be a signature.
     #[error(
-        "the URL of an archive has no user, password, query or fragment: credentials come from the environment (AWS_ACCESS_KEY_ID, \
-         AWS_SECRET_ACCESS_KEY) or the machine's role"
+        "an archive URL cannot contain a user, password, query or fragment: credentials come from the environment \
+        (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) or the machine's role"
     )]
     Credentials,
     /// The URL is plain HTTP to another machine: everybody on the way could change the content, and slow it down.
-    #[error("an archive is read by https, and by http on this machine alone")]
+    #[error("an archive needs https; http works only for a server on this machine")]
     PlainHttp,
 }
 

@@ -80,7 +80,7 @@ impl Manifest {
             Some(VERSION) => {
                 codec::decode("manifest", bytes, MANIFEST_BYTES_MAX).map_err(|error| error.to_string())
             }
-            Some(found) => Err(format!("it has the format {found}, this program reads {VERSION}")),
+            Some(found) => Err(format!("it has format {found}, but this program reads format {VERSION}")),
             None => Err("it is empty".into()),
         }
     }

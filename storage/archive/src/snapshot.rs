@@ -75,7 +75,7 @@ impl Archive {
         let genesis = genesis.map_err(|error| self.damaged(&name, error))?;
         let found = genesis.header().map_err(|error| self.damaged(&name, error))?.digest();
         if found != *digest {
-            return Err(self.damaged(&name, format!("it is the genesis {found}")));
+            return Err(self.damaged(&name, format!("it is another genesis, {found}")));
         }
         Ok(genesis)
     }
@@ -131,7 +131,7 @@ impl ArchivedSnapshot {
         }
         match needed.first() {
             None => Ok(self.summary()),
-            Some(hash) => Err(self.damaged(format!("no object has the code {hash} of an account"))),
+            Some(hash) => Err(self.damaged(format!("an account's code {hash} is missing from all objects"))),
         }
     }
 
@@ -252,7 +252,7 @@ impl ArchivedSnapshot {
     async fn blob(&self, name: &str, object: Object) -> Result<Blob, ArchiveError> {
         let bytes = self.archive.read(name, BLOB_BYTES_MAX).await?;
         if bytes.len() != object.len as usize {
-            let reason = format!("it has {} bytes, the manifest says {}", bytes.len(), object.len);
+            let reason = format!("it has {} bytes, but the manifest says {}", bytes.len(), object.len);
             return Err(self.archive.damaged(name, reason));
         }
         Blob::from_bytes(bytes).map_err(|error| self.archive.damaged(name, error))

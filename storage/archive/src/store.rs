@@ -201,7 +201,7 @@ impl Archive {
         let manifest = decoded.map_err(|reason| self.damaged(&object, reason))?;
         match manifest.name() == *name {
             true => Ok(manifest),
-            false => Err(self.damaged(&object, "it is of another batch than its name says")),
+            false => Err(self.damaged(&object, "its content belongs to another batch than its name says")),
         }
     }
 
@@ -209,8 +209,9 @@ impl Archive {
     pub(crate) async fn read(&self, name: &str, bytes_max: usize) -> Result<Vec<u8>, ArchiveError> {
         let failed = |source| self.failed("read", name, source);
         let result = self.store.get(&self.path(name)).await.map_err(failed)?;
-        let too_long =
-            |len: u64| self.damaged(name, format!("it has {len} bytes or more, the limit is {bytes_max}"));
+        let too_long = |len: u64| {
+            self.damaged(name, format!("it has at least {len} bytes, but the limit is {bytes_max}"))
+        };
         if result.meta.size > bytes_max as u64 {
             return Err(too_long(result.meta.size));
         }
@@ -270,7 +271,7 @@ impl Archive {
         // Pages without objects can continue for ever, too.
         while let Some(object) = timeout_at(ends, listed.try_next())
             .await
-            .map_err(|_| self.damaged(folder, "its listing does not end"))?
+            .map_err(|_| self.damaged(folder, "its listing exceeds the time limit"))?
             .map_err(|source| self.failed("list", folder, source))?
         {
             if count == max {

@@ -56,7 +56,7 @@ impl Check<'_> {
         match previous {
             Some((last, _)) if last == head.number || !is_whole => {}
             last => self.damaged(format!(
-                "headers end at {}, the head is batch {}",
+                "headers end at {}, but the head is batch {}",
                 last.map_or("none".into(), |(number, _)| number.to_string()),
                 head.number
             )),
@@ -74,17 +74,17 @@ fn check_header(
 ) -> Result<Vec<String>, StorageError> {
     let mut found = Vec::new();
     if header.number != number {
-        found.push(format!("header {number}: it is that of batch {}", header.number));
+        found.push(format!("header {number}: it belongs to batch {}", header.number));
     }
     match previous {
         Some((before, Some(parent))) if before.next() == number && header.parent != parent => {
             found.push(format!(
-                "header {number}: its parent is {}, batch {before} is {parent}",
+                "header {number}: it names the parent {}, but the digest of batch {before} is {parent}",
                 header.parent
             ));
         }
         None if number != BatchNumber::GENESIS => {
-            found.push(format!("headers before {number}: missing, the genesis too"))
+            found.push(format!("headers before {number}: missing, including the genesis"))
         }
         Some((before, _)) if before.next() != number => {
             found.extend(lost_headers(backend, before.next().max(floor).get(), number.get() - 1)?);
@@ -92,7 +92,7 @@ fn check_header(
         _ => {}
     }
     if read_node(backend, NodePosition { level: 0, index: number.get() })? != Some(digest) {
-        found.push(format!("header {number}: its digest {digest} is not the one in the accumulator"));
+        found.push(format!("header {number}: its digest {digest} differs from the one in the accumulator"));
     }
     match indexed(backend, &digest)? {
         Some(indexed) if indexed == number => {}
@@ -125,8 +125,8 @@ fn lost_headers(backend: &dyn Backend, first: u64, last: u64) -> Result<Vec<Stri
         from = leaves.last().filter(|_| leaves.len() == LEAVES).map(|(number, _)| number + 1);
     }
     let describe = |(first, last): (u64, u64)| match first == last {
-        true => format!("header {first}: missing, its digest is in the accumulator"),
-        false => format!("headers {first} to {last}: missing, their digests are in the accumulator"),
+        true => format!("header {first}: missing, but its digest is in the accumulator"),
+        false => format!("headers {first} to {last}: missing, but their digests are in the accumulator"),
     };
     Ok(lost.into_iter().map(describe).collect())
 }

@@ -226,7 +226,7 @@ impl Check<'_> {
     fn codes(&mut self) {
         self.column(Column::Codes, |part| {
             let wrong = part.rows().iter().filter(|(hash, code)| keccak256(code)[..] != hash[..]);
-            Ok(wrong.map(|(hash, _)| format!("code {hash:02x?}: it has another hash")).collect())
+            Ok(wrong.map(|(hash, _)| format!("code {hash:02x?}: its bytes have another hash")).collect())
         });
     }
 }
@@ -285,7 +285,7 @@ fn check_blob(kind: BlobKind, blob: &Blob, committed: Option<Digest>) -> Result<
     let digest = content_digest(kind, &content);
     match committed {
         Some(committed) if committed != digest => {
-            Err(StorageError::corrupt(format!("its digest is {digest}, its header says {committed}")))
+            Err(StorageError::corrupt(format!("its digest is {digest}, but its header says {committed}")))
         }
         _ => Ok(()),
     }
@@ -297,6 +297,6 @@ fn check_certificate(backend: &dyn Backend, number: BatchNumber, value: &[u8]) -
     let header = header.ok_or_else(|| StorageError::corrupt("its header is missing"))?;
     let header: BatchHeader = schema::decode("header", &header)?;
     let accumulator = load_accumulator(backend, number)?
-        .ok_or_else(|| StorageError::corrupt("nodes of the accumulator up to it are missing"))?;
+        .ok_or_else(|| StorageError::corrupt("accumulator nodes up to it are missing"))?;
     crate::stage::check_certificate(&certificate, &header, accumulator.root())
 }

@@ -61,8 +61,8 @@ impl Mark {
             }
         }
         Err(StorageError::corrupt(format!(
-            "the third line of {} is no mark of what was acknowledged. Nothing was changed: put the file back, or remove this line if no \
-             other file of the store was lost",
+            "the third line of {} is damaged: it should record the acknowledged writes. Nothing was changed: put the \
+            file back, or remove this line if the store lost no other file",
             path.display()
         )))
     }
@@ -72,11 +72,11 @@ impl Mark {
         match super::manifest_number(name) {
             Some(number) if number < self.manifest => Err(StorageError::cut(
                 dir,
-                &format!("db/CURRENT names {name}, and db/MANIFEST-{:06} was in use", self.manifest),
+                &format!("db/CURRENT names {name}, but db/MANIFEST-{:06} was in use", self.manifest),
             )),
             Some(number) if number == self.manifest && bytes < self.manifest_bytes => {
                 let all = self.manifest_bytes;
-                Err(StorageError::cut(dir, &format!("db/{name} has {bytes} bytes of at least {all}")))
+                Err(StorageError::cut(dir, &format!("db/{name} has {bytes} bytes, but had at least {all}")))
             }
             _ => Ok(()),
         }
@@ -88,7 +88,7 @@ impl Mark {
             true => Err(StorageError::cut(
                 dir,
                 &format!(
-                    "its database ends at change {last}, and change {} was acknowledged: a log (db/*.log) lost its end",
+                    "its database ends at change {last}, but change {} was acknowledged: a log (db/*.log) lost its end",
                     self.change
                 ),
             )),
@@ -131,7 +131,7 @@ impl Acknowledged {
             Ok(written) => *mark = written,
             Err(error) if !self.has_failed.swap(true, Ordering::Relaxed) => {
                 let dir = self.dir.display();
-                tracing::warn!(%dir, %error, "FORMAT does not say any more what was acknowledged: a log that loses its end may go unnoticed");
+                tracing::warn!(%dir, %error, "cannot record in FORMAT what was acknowledged: a log that loses its end can go unnoticed");
             }
             Err(_) => {}
         }

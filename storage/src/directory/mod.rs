@@ -99,7 +99,7 @@ pub(crate) fn manifest_name(dir: &Path) -> Result<String, StorageError> {
     })?;
     match std::str::from_utf8(&text).map(str::trim_end) {
         Ok(name) if name.starts_with(MANIFEST_PREFIX) => Ok(name.to_owned()),
-        _ => Err(StorageError::corrupt(format!("{} names no manifest", current.display()))),
+        _ => Err(StorageError::corrupt(format!("{} does not name a manifest", current.display()))),
     }
 }
 

@@ -23,16 +23,14 @@ pub use rollback::RollbackError;
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
     /// A past state left the window while it was read.
-    #[error(
-        "the state behind batch {number} is not kept any more: keep more of them (storage.state_history)"
-    )]
+    #[error("the state after batch {number} is gone: keep more past states (storage.state_history)")]
     StateNotKept {
         /// Number of the refused batch.
         number: BatchNumber,
     },
     /// The state cannot be proved here: only the head's and a few before it can.
     #[error(
-        "the state of batch {number} cannot be proved here: {reason}; ask for a batch from {first} to the head, {head}, the later the better"
+        "this node cannot prove the state of batch {number}: {reason}; ask for a batch from {first} to the head, {head}; later ones are safer"
     )]
     NotProvable {
         /// The batch that was asked for.
@@ -46,7 +44,7 @@ pub enum StorageError {
     },
     /// A commit holds the head's tree for longer than a reader waits.
     #[error(
-        "the state of batch {number} cannot be proved while many batches are committed at once: try again in some seconds"
+        "the node cannot prove the state of batch {number} while it commits many batches: try again in a few seconds"
     )]
     TreeInUse {
         /// The batch that was asked for.
@@ -54,7 +52,7 @@ pub enum StorageError {
     },
     /// A write replaces more rows than it can keep.
     #[error(
-        "the {count} rows before a write of several batches have {bytes} bytes: commit fewer batches at once"
+        "the {count} old rows that a write of several batches replaces have {bytes} bytes: commit fewer batches at once"
     )]
     HistoryTooLong {
         /// Number of rows before the write's batches.
@@ -66,7 +64,7 @@ pub enum StorageError {
     #[error("the store is empty: initialize it with a genesis first")]
     NotInitialized,
     /// The batch does not come right after the head.
-    #[error("batch {number} cannot be committed: the head is batch {head}, the next is {}", head.next())]
+    #[error("cannot commit batch {number}: the head is batch {head}, so the next is batch {}", head.next())]
     NotNext {
         /// Number of the store's head.
         head: BatchNumber,
@@ -75,8 +73,7 @@ pub enum StorageError {
     },
     /// A backfill has a gap, or does not end right below what is stored.
     #[error(
-        "batches up to {number} cannot be stored below the head, batch {head}: they do not follow each other, or the header of batch {} is not \
-         stored",
+        "cannot store the batches up to {number} below the head, batch {head}: they have a gap, or the store lacks the header of batch {}",
         number.next()
     )]
     NotBelow {
@@ -86,7 +83,7 @@ pub enum StorageError {
         head: BatchNumber,
     },
     /// The batch continues another ledger.
-    #[error("batch {number} names the parent {found}, the head's digest is {expected}")]
+    #[error("batch {number} names the parent {found}, but the head's digest is {expected}")]
     WrongParent {
         /// Number of the refused batch.
         number: BatchNumber,
@@ -96,7 +93,7 @@ pub enum StorageError {
         found: Digest,
     },
     /// State rows and header do not belong together.
-    #[error("the state after batch {number} has the root {found}, its header says {expected}")]
+    #[error("the state after batch {number} has the root {found}, but its header says {expected}")]
     StateRootMismatch {
         /// Number of the refused batch.
         number: BatchNumber,
@@ -107,7 +104,7 @@ pub enum StorageError {
     },
     /// Delta and store both lack an account's code.
     #[error(
-        "batch {number} gives account {address} the code {hash}, which is neither in its delta nor stored"
+        "batch {number} gives account {address} the code {hash}, but neither its delta nor the store has that code"
     )]
     UnknownCode {
         /// Number of the refused batch.
@@ -127,8 +124,8 @@ pub enum StorageError {
     },
     /// The ledger is not the one that the operator's waypoint names.
     #[error(
-        "the ledger does not pass through waypoint {waypoint} (here batch {} is {found}): check the waypoint with a node that you \
-         trust, or start in an empty data directory", waypoint.number
+        "the ledger does not pass through waypoint {waypoint} (here batch {} is {found}): check the waypoint with a \
+        node that you trust, or start in an empty data directory", waypoint.number
     )]
     WrongWaypoint {
         /// The waypoint that the operator gave.
@@ -138,8 +135,9 @@ pub enum StorageError {
     },
     /// The store began from a snapshot after the waypoint, and was never compared with it.
     #[error(
-        "nothing in this store shows whether its ledger passes through waypoint {waypoint}: it began behind that batch without this \
-         waypoint; start in an empty data directory, or name a later batch as `slipstream status` of a trusted node prints it"
+        "this store cannot show whether its ledger passes through waypoint {waypoint}: it began after that batch, \
+        without this waypoint; start in an empty data directory, or give a later waypoint (`slipstream status` of a \
+        trusted node prints it)"
     )]
     UnprovenWaypoint {
         /// The waypoint that the operator gave.
@@ -147,9 +145,9 @@ pub enum StorageError {
     },
     /// A batch was executed under other rules than this node's schedule has for it.
     #[error(
-        "batch {number} is under rules {found}{}, but this node's schedule says {expected}{}: give this node the schedule that the \
-         validators have (`schedule` in the configuration, the same forks in the same order), and a program that knows its rules, and \
-         start it again",
+        "batch {number} has the rules {found}{}, but this node's schedule says {expected}{}: give this node the \
+        validators' schedule (`schedule` in the configuration, the same forks in the same order) and a program that \
+        knows these rules, and start it again",
         of(found_fork),
         of(expected_fork)
     )]
@@ -170,8 +168,7 @@ pub enum StorageError {
     Schedule(#[from] ScheduleError),
     /// The directory belongs to another chain.
     #[error(
-        "the store holds the chain with genesis {stored}, the given genesis is {given}: use another data directory, or \
-         the genesis that this one was made with"
+        "the store holds the chain with genesis {stored}, but the given genesis is {given}: use another data directory, or this directory's genesis"
     )]
     WrongGenesis {
         /// Digest of the stored genesis header.
@@ -181,8 +178,7 @@ pub enum StorageError {
     },
     /// A later release wrote the store.
     #[error(
-        "the store in {} has format {found}, this program reads up to format {supported}: run it with the newer program \
-         that wrote it",
+        "the store in {} has format {found}, but this program reads formats up to {supported}: use the newer program that wrote it",
         dir.display()
     )]
     NewerFormat {
@@ -195,8 +191,8 @@ pub enum StorageError {
     },
     /// A program wrote the store whose formats differ in something that the version does not show.
     #[error(
-        "the store in {} was written with other format settings (fingerprint {found}, this program has {expected}): run it with \
-         the program that wrote it, or start with an empty data directory",
+        "the store in {} was written with other format settings (fingerprint {found}, this program has {expected}): \
+        use the program that wrote it, or start with an empty data directory",
         dir.display()
     )]
     OtherFormat {
@@ -209,8 +205,8 @@ pub enum StorageError {
     },
     /// The file system is nearly full. Nothing was written, and the store continues once there is room.
     #[error(
-        "the file system of {} has {free_mib} MiB free, less than the {min_mib} MiB of storage.disk_free_min_mib: nothing more is \
-         written. Make room (`slipstream db prune`, a larger disk), then start the node again",
+        "the file system of {} has {free_mib} MiB free, less than the {min_mib} MiB of storage.disk_free_min_mib: \
+        the node writes nothing more. Make room (`slipstream db prune`, a larger disk), then start the node again",
         dir.display()
     )]
     DiskLow {
@@ -231,8 +227,8 @@ pub enum StorageError {
     },
     /// A frozen state contradicts itself. The data that the node uses does not.
     #[error(
-        "the snapshot of batch {number} is damaged: {what}. The node itself does not use it: take another one, \
-         `slipstream snapshot create` makes one with the node stopped; and check the disk"
+        "the snapshot of batch {number} is damaged: {what}. The node itself does not use it: use another snapshot \
+        (`slipstream snapshot create` makes one while the node is stopped), and check the disk"
     )]
     DamagedSnapshot {
         /// Number of the snapshot's batch.
@@ -241,18 +237,18 @@ pub enum StorageError {
         what: String,
     },
     /// Another process has the directory open.
-    #[error("the store in {} is in use by another process: stop that one, or use another data directory", dir.display())]
+    #[error("the store in {} is in use by another process: stop that process, or use another data directory", dir.display())]
     Locked {
         /// The store's directory.
         dir: PathBuf,
     },
     /// An earlier write failed, so that memory and disk may differ.
     #[error(
-        "the store refuses further work since a write to it failed: check the disk, then restart the node"
+        "the store refuses further work because a write to it failed: check the disk, then restart the node"
     )]
     Poisoned,
     /// A named record exceeds its limits.
-    #[error("record {key:?} of {len} bytes is above the limit of {max} bytes")]
+    #[error("record {key:?} has {len} bytes, above the limit of {max} bytes")]
     RecordTooLong {
         /// Name of the record.
         key: String,
@@ -262,7 +258,7 @@ pub enum StorageError {
         max: usize,
     },
     /// The head's state cannot be proved to anybody.
-    #[error("no snapshot can be made of batch {number}: {reason}")]
+    #[error("cannot take a snapshot of batch {number}: {reason}")]
     NoSnapshot {
         /// Number of the store's head.
         number: BatchNumber,
@@ -299,14 +295,14 @@ pub enum StorageError {
     },
     /// A write found no room. Part of it may have arrived, so the store refuses further work.
     #[error(
-        "the disk is full, or has no inode left: {0}. Make room (`df -h` and `df -i` tell which), then restart the node: it goes on from its \
-         last commit, nothing acknowledged is lost"
+        "the disk is out of space or inodes: {0}. Make room (`df -h` and `df -i` show which), then restart the node: \
+        it continues from its last commit, and no acknowledged batch is lost"
     )]
     DiskFull(#[source] rocksdb::Error),
     /// The file system has room, but few inodes. Nothing was written, and the store continues once there are more.
     #[error(
-        "the file system of {} has {free} inodes free, less than {min}: nothing more is written, though it may have bytes. Remove files \
-         (`df -i` shows it), then start the node again",
+        "the file system of {} has {free} inodes free, less than {min}: the node writes nothing more, even if bytes \
+        are free. Remove files (`df -i` shows the inodes), then start the node again",
         dir.display()
     )]
     InodesLow {
@@ -319,7 +315,7 @@ pub enum StorageError {
     },
     /// The operating system grants the process, or its user, no more of a resource that the disk has.
     #[error(
-        "{what}: {error}. Then restart the node: it goes on from its last commit, nothing acknowledged is lost"
+        "{what}: {error}. Then restart the node: it continues from its last commit, and no acknowledged batch is lost"
     )]
     Limit {
         /// The resource, and the remedy.
@@ -353,9 +349,9 @@ pub enum Limit {
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Limit::OpenFiles => "the process may open no more files: raise the limit (`ulimit -n`, LimitNOFILE of systemd)",
-            Limit::Quota => "the quota of the node's user is used up, though the disk may have room: raise it, or remove files of that user",
-            Limit::FileSize => "the process may write no longer file: raise the limit (`ulimit -f`, LimitFSIZE of systemd)",
+            Limit::OpenFiles => "the process has reached its limit of open files: raise the limit (`ulimit -n`, LimitNOFILE of systemd)",
+            Limit::Quota => "the disk quota of the node's user is used up: raise it, or remove files of that user",
+            Limit::FileSize => "a file has reached the process's limit on file size: raise the limit (`ulimit -f`, LimitFSIZE of systemd)",
         })
     }
 }
@@ -436,8 +432,8 @@ impl StorageError {
     /// The error for a store that lacks `missing` and has other files. The caller must not have changed anything.
     pub(crate) fn incomplete(dir: &std::path::Path, missing: &str) -> StorageError {
         Self::corrupt(format!(
-            "{} lacks {missing} and has other files of a store. Nothing there was changed: put back what is missing, from the place that \
-             these files came from if they were copied",
+            "{} lacks {missing} but has other files of a store. Nothing there was changed: put back what is missing; \
+            if the files are copies, take it from their origin",
             dir.display()
         ))
     }
@@ -445,8 +441,8 @@ impl StorageError {
     /// The error for a store that has less than it acknowledged. The caller must not have removed anything.
     pub(crate) fn cut(dir: &std::path::Path, what: &str) -> StorageError {
         Self::corrupt(format!(
-            "in {}, {what}. The store would open without what it acknowledged, so it was left as it is: put the file back as it was, from \
-             the place that it came from if it was copied",
+            "in {}, {what}. The store would open without acknowledged writes, so it was left unchanged: put the \
+            original file back; if the files are copies, take it from their origin",
             dir.display()
         ))
     }

@@ -9,7 +9,7 @@ use crate::place::Place;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PieceError {
     /// A piece whose rows do not match its name.
-    #[error("the rows at place {place:?} are not those with the subtree hash {expected}")]
+    #[error("the rows at place {place:?} do not have the subtree hash {expected}")]
     OtherRows {
         /// Place of the piece's subtree.
         place: Place,
@@ -17,7 +17,7 @@ pub enum PieceError {
         expected: Digest,
     },
     /// A pack whose codes do not match its name.
-    #[error("the codes at place {place:?} are not those with the digest {expected}")]
+    #[error("the codes at place {place:?} do not have the digest {expected}")]
     OtherCodes {
         /// Place of the codes' subtree.
         place: Place,
@@ -42,7 +42,7 @@ pub enum PieceError {
         reason: &'static str,
     },
     /// A list of another state's pieces.
-    #[error("the pieces give the state root {found}, certified is {expected}")]
+    #[error("the pieces give the state root {found}, but the certified root is {expected}")]
     OtherState {
         /// The root that the pieces give.
         found: Digest,
@@ -50,7 +50,7 @@ pub enum PieceError {
         expected: Digest,
     },
     /// A proof that ends inside a piece, whose rows it needs.
-    #[error("path {path:?} is inside a piece, whose rows are needed for a proof")]
+    #[error("path {path:?} is inside a piece: a proof needs the piece's rows")]
     Within {
         /// The path at which the proof should end.
         path: Path,

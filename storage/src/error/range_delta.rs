@@ -8,7 +8,7 @@ use super::ChunkError;
 #[derive(Debug, thiserror::Error)]
 pub enum RangeDeltaError {
     /// No batch lies between the two ends.
-    #[error("there is no range delta from batch {from} to batch {to}: the first must be below the second")]
+    #[error("cannot make a range delta from batch {from} to batch {to}: the first must be below the second")]
     EmptyRange {
         /// The batch before the range.
         from: BatchNumber,
@@ -16,15 +16,13 @@ pub enum RangeDeltaError {
         to: BatchNumber,
     },
     /// A delta of the range is pruned, never existed, or is still to come.
-    #[error("the delta of batch {number} is not kept here")]
+    #[error("the delta of batch {number} is not kept")]
     NotKept {
         /// Number of the missing delta's batch.
         number: BatchNumber,
     },
     /// The range is more than may be merged at once.
-    #[error(
-        "the deltas after batch {from} up to batch {to} are too large to be merged here: above {max} {of}"
-    )]
+    #[error("the deltas after batch {from} up to batch {to} are too large to merge: they exceed {max} {of}")]
     TooLarge {
         /// The batch before the range.
         from: BatchNumber,
@@ -36,7 +34,7 @@ pub enum RangeDeltaError {
         of: &'static str,
     },
     /// The snapshot is not that of the range delta's last batch.
-    #[error("a range delta up to batch {to} cannot be proved by the snapshot of batch {snapshot}")]
+    #[error("the snapshot of batch {snapshot} cannot prove a range delta up to batch {to}")]
     OtherSnapshot {
         /// Number of the snapshot's batch.
         snapshot: BatchNumber,
@@ -53,7 +51,7 @@ pub enum RangeDeltaError {
     },
     /// The range has more batches than one write can take headers of.
     #[error(
-        "cannot advance from batch {head} to batch {target} at once: {max} batches is the most; begin from a snapshot"
+        "cannot advance from batch {head} to batch {target} at once: the limit is {max} batches; begin from a snapshot"
     )]
     TooFar {
         /// Number of the store's head.
@@ -67,7 +65,7 @@ pub enum RangeDeltaError {
     #[error("range delta chunk refused: {0}")]
     Chunk(#[from] ChunkError),
     /// The chunk overlaps with what was added before, or spans two of the requested ranges.
-    #[error("no range delta chunk is missing from path {first:?} to {last:?}")]
+    #[error("the range delta chunk from path {first:?} to {last:?} does not lie in one missing range")]
     NotMissing {
         /// First path of the chunk.
         first: Path,
@@ -76,8 +74,8 @@ pub enum RangeDeltaError {
     },
     /// The range delta needs more memory until its end than the caller allows.
     #[error(
-        "the range delta to batch {target} takes {bytes} bytes of memory, more than the {max} that it may: fetch batch by batch, or \
-         begin from a snapshot"
+        "the range delta to batch {target} takes {bytes} bytes of memory, above the limit of {max}: fetch batch by \
+        batch, or begin from a snapshot"
     )]
     OverBudget {
         /// The batch that the range delta leads to.
@@ -90,8 +88,8 @@ pub enum RangeDeltaError {
     /// There are more changes than the batches' deltas hold, so some rows did not really change. The total does not
     /// show who sent them.
     #[error(
-        "the range delta to batch {target} has {bytes} bytes of changes, and the batches that it passes have {max}: a peer adds rows \
-         that did not change; fetch batch by batch, or begin from a snapshot"
+        "the range delta to batch {target} has {bytes} bytes of changes, but its batches have only {max}: a peer \
+        adds rows that did not change; fetch batch by batch, or begin from a snapshot"
     )]
     Padded {
         /// The batch that the range delta leads to.
@@ -102,15 +100,13 @@ pub enum RangeDeltaError {
         max: u64,
     },
     /// Code that nobody asked for.
-    #[error("code {hash} is not one that is missing")]
+    #[error("code {hash} is not needed")]
     UnwantedCode {
         /// Keccak-256 of the code.
         hash: Digest,
     },
     /// Finished too early: chunks are missing.
-    #[error(
-        "the range delta to batch {target} is not complete: the changes from path {next:?} on are missing"
-    )]
+    #[error("the range delta to batch {target} is incomplete: the changes from path {next:?} on are missing")]
     RowsMissing {
         /// The batch that the range delta leads to.
         target: BatchNumber,
@@ -118,7 +114,7 @@ pub enum RangeDeltaError {
         next: Path,
     },
     /// Finished too early: code is missing.
-    #[error("the range delta to batch {target} is not complete: code {hash} is missing")]
+    #[error("the range delta to batch {target} is incomplete: code {hash} is missing")]
     CodeMissing {
         /// The batch that the range delta leads to.
         target: BatchNumber,
@@ -135,7 +131,7 @@ pub enum RangeDeltaError {
     },
     /// The head moved meanwhile. A new range delta from the new head can succeed.
     #[error(
-        "the head moved from batch {base} to batch {head} while the range delta to batch {target} was fetched"
+        "the head moved from batch {base} to batch {head} during the fetch of the range delta to batch {target}"
     )]
     HeadMoved {
         /// The head that the range delta began at.

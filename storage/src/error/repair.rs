@@ -16,7 +16,7 @@ pub enum RepairError {
         reason: &'static str,
     },
     /// The opened subtree is one of another state.
-    #[error("the subtree {place:?} was given as one with the hash {found}, proved is {expected}")]
+    #[error("the given subtree {place:?} has the hash {found}, but the proved hash is {expected}")]
     WrongHash {
         /// Place of the requested subtree.
         place: Place,
@@ -26,7 +26,7 @@ pub enum RepairError {
         found: Digest,
     },
     /// The code is not the requested one.
-    #[error("code was given as that of {expected}, it is that of {found}")]
+    #[error("the given code has the hash {found}, but the requested hash is {expected}")]
     WrongCode {
         /// The requested Keccak-256.
         expected: Digest,
@@ -35,8 +35,8 @@ pub enum RepairError {
     },
     /// Too much is wrong: a snapshot is cheaper.
     #[error(
-        "more than {max} bytes of rows differ from the certified state of batch {number}: too much to be repaired; move the data \
-         directory away and begin from a snapshot"
+        "more than {max} bytes of rows differ from the certified state of batch {number}: too much for a repair; \
+        move the data directory away and begin from a snapshot"
     )]
     TooMuch {
         /// Number of the head's batch.
@@ -45,7 +45,7 @@ pub enum RepairError {
         max: u64,
     },
     /// The repair was finished while parts were missing.
-    #[error("the repair of batch {number} is not complete: {places} subtrees and {codes} codes are missing")]
+    #[error("the repair of batch {number} is incomplete: {places} subtrees and {codes} codes are missing")]
     Incomplete {
         /// Number of the head's batch.
         number: BatchNumber,
@@ -55,7 +55,7 @@ pub enum RepairError {
         codes: usize,
     },
     /// The state of the batch cannot be built here.
-    #[error("the state after batch {number} is not kept here: {reason}")]
+    #[error("the state after batch {number} is not kept: {reason}")]
     NotKept {
         /// Number of the batch whose state was asked for.
         number: BatchNumber,

@@ -16,14 +16,14 @@ pub enum RestoreError {
         target: BatchNumber,
     },
     /// A later [`crate::Store::restore`] took over.
-    #[error("this restore of batch {target} was replaced by a later one")]
+    #[error("a later restore replaced this restore of batch {target}")]
     Superseded {
         /// Number of this restore's target batch.
         target: BatchNumber,
     },
     /// The chunk does not begin where a requested range begins.
     #[error(
-        "no state chunk is asked for that starts at path {found:?}; the first that is starts at {expected:?}"
+        "the state chunk that starts at path {found:?} was not requested; the first missing chunk starts at {expected:?}"
     )]
     WrongStart {
         /// Where the first missing chunk starts; `None` if no row is missing.
@@ -32,7 +32,7 @@ pub enum RestoreError {
         found: Path,
     },
     /// The chunk is of another state than the target's.
-    #[error("the chunk was checked against the state root {found}, the restore's target has {expected}")]
+    #[error("the chunk was checked against the state root {found}, but the restore's target has {expected}")]
     OtherRoot {
         /// The state root of the target.
         expected: Digest,
@@ -42,7 +42,7 @@ pub enum RestoreError {
     /// Rows that were stored for a target were damaged on disk since. The restore was abandoned with all its rows, so
     /// that the next one begins anew.
     #[error(
-        "the rows restored for batch {target} are damaged: {what}. They are given up and fetched again; check the disk"
+        "the rows restored for batch {target} are damaged: {what}. The node drops them and fetches them again; check the disk"
     )]
     DamagedRows {
         /// Number of the target batch.
@@ -62,13 +62,13 @@ pub enum RestoreError {
     #[error("state chunk refused: {0}")]
     Chunk(#[from] ChunkError),
     /// The code is not needed: no restored account has it, or the store has it already.
-    #[error("code {hash} is not one that is missing")]
+    #[error("code {hash} is not needed")]
     UnwantedCode {
         /// Keccak-256 of the code.
         hash: Digest,
     },
     /// Finished too early: rows are missing.
-    #[error("the restore of batch {target} is not complete: rows from path {next:?} on are missing")]
+    #[error("the restore of batch {target} is incomplete: rows from path {next:?} on are missing")]
     RowsMissing {
         /// Number of the target batch.
         target: BatchNumber,
@@ -76,7 +76,7 @@ pub enum RestoreError {
         next: Path,
     },
     /// Finished too early: code is missing.
-    #[error("the restore of batch {target} is not complete: code {hash} is missing")]
+    #[error("the restore of batch {target} is incomplete: code {hash} is missing")]
     CodeMissing {
         /// Number of the target batch.
         target: BatchNumber,
@@ -97,7 +97,7 @@ pub enum RestoreError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChunkError {
     /// A value that its key cannot have.
-    #[error("row {index} has a value that is empty or not of its key's table")]
+    #[error("row {index} has an empty value, or a value of another type than its key")]
     BadValue {
         /// Position of the row.
         index: usize,

@@ -15,8 +15,8 @@ pub enum RollbackError {
     },
     /// The state after the batch is not kept.
     #[error(
-        "the state behind batch {to} is not kept: a rollback can go to batch {first} and no further (storage.state_history); for a batch before, \
-         restore a snapshot into an empty directory"
+        "the state after batch {to} is not kept: a rollback can go back to batch {first} at most \
+        (storage.state_history); for an earlier batch, restore a snapshot into an empty directory"
     )]
     BeyondWindow {
         /// The batch to roll back to.
@@ -26,7 +26,7 @@ pub enum RollbackError {
     },
     /// A restore is in progress.
     #[error(
-        "the state of batch {restoring} is being restored: let the node finish that, or begin in an empty directory"
+        "the state of batch {restoring} is being restored: let the node finish the restore, or begin in an empty directory"
     )]
     Restoring {
         /// Number of the batch that is being restored.
@@ -34,8 +34,7 @@ pub enum RollbackError {
     },
     /// The batch's header, or one before it that BLOCKHASH can ask for, is not stored.
     #[error(
-        "the header of batch {to}, or of one of the 255 before it, is not stored here, and the next batch may ask for it: roll back to a later \
-         batch"
+        "the store lacks the header of batch {to}, or of one of the 255 batches before it, and the next batch may need it: roll back to a later batch"
     )]
     NoLedger {
         /// The batch to roll back to.
@@ -43,8 +42,8 @@ pub enum RollbackError {
     },
     /// The rollback needs more than is held in memory at once.
     #[error(
-        "behind batch {to} more changed than one rollback takes, which is {rows_max} rows, {entries_max} changes of rows and {entries_max} \
-         transactions: roll back to a later batch first, and from there on"
+        "the batches after {to} exceed what one rollback can drop ({rows_max} rows, {entries_max} changes of rows \
+        and {entries_max} transactions): roll back to a later batch first, then on from there"
     )]
     TooMuch {
         /// The batch to roll back to.

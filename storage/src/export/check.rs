@@ -54,7 +54,7 @@ pub fn verify_export(dir: &FilePath, trust: &Trust) -> Result<ExportSummary, Exp
         None => Ok(summary(&export.manifest, codes)),
         Some(hash) => Err(ExportError::damaged(
             &dir.join(MANIFEST),
-            format!("no file has the code {hash} of an account"),
+            format!("an account's code {hash} is missing from all files"),
         )),
     }
 }
@@ -68,7 +68,7 @@ impl Export {
         match bytes.first_chunk::<4>().map(|version| u32::from_le_bytes(*version)) {
             Some(VERSION) => {}
             Some(found) => {
-                let reason = format!("it has the format {found}, this program reads {VERSION}");
+                let reason = format!("it has format {found}, but this program reads format {VERSION}");
                 return Err(ExportError::damaged(&path, reason));
             }
             None => return Err(ExportError::damaged(&path, "it is empty")),
@@ -97,7 +97,10 @@ impl Export {
         let is_named =
             (chunk.first(), chunk.last(), chunk.rows()) == (entry.first, entry.last, entry.rows as usize);
         if !is_named {
-            return Err(ExportError::damaged(&path, "it is another chunk than the manifest names"));
+            return Err(ExportError::damaged(
+                &path,
+                "its content differs from the chunk that the manifest names",
+            ));
         }
         Ok(chunk)
     }

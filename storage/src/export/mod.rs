@@ -113,7 +113,7 @@ pub enum ExportError {
         source: std::io::Error,
     },
     /// The file is not what it should be.
-    #[error("{} is not accepted: {reason}; copy the export again, or take another one", path.display())]
+    #[error("{} is refused: {reason}; copy the export again, or use another one", path.display())]
     Damaged {
         /// The refused file.
         path: PathBuf,
@@ -121,7 +121,7 @@ pub enum ExportError {
         reason: String,
     },
     /// The files belong together, but not to the trusted ledger.
-    #[error("{} is not of the trusted ledger: {reason}", path.display())]
+    #[error("{} does not belong to the trusted ledger: {reason}", path.display())]
     Untrusted {
         /// The refused file.
         path: PathBuf,
@@ -130,7 +130,7 @@ pub enum ExportError {
     },
     /// The caller gave neither waypoint nor genesis.
     #[error(
-        "nothing says which ledger is trusted: give the waypoint NUMBER:0xHASH of the export's batch, or the genesis"
+        "no trusted ledger is given: give the waypoint NUMBER:0xHASH of the export's batch, or the genesis"
     )]
     NoTrust,
     /// An export needs an empty directory.
@@ -140,7 +140,9 @@ pub enum ExportError {
         dir: PathBuf,
     },
     /// The store has no such snapshot.
-    #[error("there is no snapshot of batch {number}: `slipstream snapshot list` shows those there are")]
+    #[error(
+        "the store has no snapshot of batch {number}: `slipstream snapshot list` shows the existing snapshots"
+    )]
     NoSnapshot {
         /// Number of the batch.
         number: BatchNumber,
@@ -192,12 +194,12 @@ fn read_bounded(path: &FilePath, bytes_max: u64) -> Result<Vec<u8>, ExportError>
 /// Reads a file that the manifest describes.
 fn read_entry(path: &FilePath, entry: &FileEntry, bytes_max: usize) -> Result<Vec<u8>, ExportError> {
     if entry.len as usize > bytes_max {
-        let reason = format!("the manifest gives it {} bytes, the limit is {bytes_max}", entry.len);
+        let reason = format!("the manifest gives it {} bytes, but the limit is {bytes_max}", entry.len);
         return Err(ExportError::damaged(path, reason));
     }
     let bytes = read_bounded(path, u64::from(entry.len))?;
     if bytes.len() != entry.len as usize || file_digest(&bytes) != entry.digest {
-        return Err(ExportError::damaged(path, "its bytes are not those that the manifest names"));
+        return Err(ExportError::damaged(path, "its length or digest differs from the manifest"));
     }
     Ok(bytes)
 }

@@ -116,7 +116,7 @@ impl Frontiers {
     pub(crate) fn open(dir: &FilePath, fsync: bool, faults: &Faults) -> Option<Frontiers> {
         let dir = dir.join(FRONTIERS_DIR);
         if let Err(error) = fs::create_dir_all(&dir) {
-            tracing::warn!(%error, dir = %dir.display(), "this cannot be used: each start reads all rows");
+            tracing::warn!(%error, dir = %dir.display(), "cannot use this directory for the state tree's upper part: each start reads all rows");
             return None;
         }
         for name in names(&dir).unwrap_or_default() {
@@ -158,7 +158,7 @@ impl Frontiers {
         let opened: io::Result<File> = open();
         log.failed = opened.is_err();
         if let Err(error) = &opened {
-            tracing::warn!(%error, path = %path.display(), "touched paths cannot be noted: the next start takes longer");
+            tracing::warn!(%error, path = %path.display(), "cannot record touched paths: the next start takes longer");
         }
         log.file = opened.ok();
     }
@@ -197,14 +197,14 @@ impl Frontiers {
         let mut append = || -> Result<(), StorageError> {
             self.faults.pass(CrashPoint::Before(Step::FrontierNote))?;
             let written = match log.bytes > TOUCHED_BYTES_MAX {
-                true => Err(io::Error::other("too much was touched since the last tree")),
+                true => Err(io::Error::other("too many paths were touched since the last saved tree")),
                 false => file.write_all(&log.scratch),
             };
             written.map_err(|error| StorageError::io("write to", &self.dir, error))?;
             self.faults.pass(CrashPoint::After(Step::FrontierNote))
         };
         if let Err(error) = append() {
-            tracing::warn!(%error, "the touched paths of a write were not noted: the next start takes longer");
+            tracing::warn!(%error, "cannot record a write's touched paths: the next start takes longer");
             (log.file, log.failed) = (None, true);
         }
         if log.scratch.capacity() > SCRATCH_BYTES_MAX {
@@ -283,7 +283,7 @@ impl Frontiers {
                     }
                     Err(error) => tracing::warn!(
                         %number, %error, dir = %dir.display(),
-                        "the tree's upper part was not written: the next start takes longer"
+                        "cannot write the state tree's upper part: the next start takes longer"
                     ),
                 }
             }
@@ -310,7 +310,7 @@ pub(crate) fn load(
     let start = Instant::now();
     let from = numbers(dir, TREE).into_iter().rev().find(|from| *from <= number)?;
     let refuse = |reason: &str| {
-        tracing::info!(%from, %number, reason, "the tree's upper part is not used; reading all rows instead");
+        tracing::info!(%from, %number, reason, "cannot use the saved upper part of the state tree; reading all rows instead");
         None
     };
     let (title, tree) = match read(&dir.join(format!("{from}.{TREE}"))) {
@@ -322,7 +322,7 @@ pub(crate) fn load(
     }
     let touched_max = REREAD_MIN.max(tree.leaves() / LEAVES_PER_PATH_MIN);
     let Some(touched) = touched(dir, from, number, touched_max) else {
-        return refuse("the paths touched since are unknown, or too many");
+        return refuse("the paths touched since then are unknown or too many");
     };
     let mut tree = tree.read_from(rows);
     for some in touched.chunks(REREAD_PATHS) {
@@ -336,7 +336,7 @@ pub(crate) fn load(
         return refuse("it leads to another root");
     }
     let (touched, ms) = (touched.len() as u64, start.elapsed().as_millis() as u64);
-    tracing::info!(rows = tree.leaves(), %from, %number, touched, ms, "the state's tree was read from its upper part");
+    tracing::info!(rows = tree.leaves(), %from, %number, touched, ms, "loaded the state tree from its saved upper part");
     Some((tree, touched))
 }
 
@@ -371,7 +371,7 @@ fn forget(dir: &FilePath, saved: BatchNumber, kept: &[BatchNumber]) {
     {
         let path = dir.join(format!("{number}.{kind}"));
         if let Err(error) = fs::remove_file(&path) {
-            tracing::warn!(%error, path = %path.display(), "an old frontier was not removed");
+            tracing::warn!(%error, path = %path.display(), "cannot remove an old frontier");
         }
     }
 }

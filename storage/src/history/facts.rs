@@ -213,7 +213,7 @@ impl Facts {
         let known = recorded_from(&*self.reader)?.is_some_and(|first| first <= after);
         Ok(match known && self.floor.load(Ordering::Acquire) <= after.get() {
             true => {
-                StorageError::corrupt(format!("the history lacks rows of before the batches after {after}"))
+                StorageError::corrupt(format!("the history lacks the old rows of the batches after {after}"))
             }
             false => StorageError::StateNotKept { number: after },
         })

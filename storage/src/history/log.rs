@@ -143,7 +143,7 @@ fn end(entry: &[u8; ENTRY_BYTES]) -> usize {
 }
 
 fn damaged(last: BatchNumber) -> StorageError {
-    StorageError::corrupt(format!("the history's log at batch {last} is not one"))
+    StorageError::corrupt(format!("the history's log is malformed at batch {last}"))
 }
 
 /// An example value, for the fingerprint of the stored formats.

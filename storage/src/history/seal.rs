@@ -144,7 +144,7 @@ impl Seal {
             Ok(()) => self.resting.store(0, Ordering::Relaxed),
             Err(error) => tracing::warn!(
                 %error, sealed = %self.facts.sealed(), to = ?job.to.map(|to| to.get()),
-                "the history could not be sealed: its log grows, and states of the past are read slowly"
+                "cannot seal the history: its log grows, and reads of past states are slow"
             ),
         }
         self.is_busy.store(false, Ordering::Release);
@@ -230,7 +230,7 @@ impl Seal {
         }
         work(&*self.backend).inspect_err(|error| {
             self.poisoned.store(true, Ordering::Release);
-            tracing::error!(%error, "a write to the store's history failed; it refuses further work");
+            tracing::error!(%error, "a write to the store's history failed: the store refuses further work");
         })
     }
 }

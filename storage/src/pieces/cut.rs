@@ -45,8 +45,7 @@ impl Cutter {
     ) -> Result<ControlFlow<()>, StorageError> {
         while !self.open.place.contains(&path) {
             let next = self.later.pop();
-            let next =
-                next.ok_or_else(|| StorageError::corrupt(format!("path {path:?} is out of its order")))?;
+            let next = next.ok_or_else(|| StorageError::corrupt(format!("path {path:?} is out of order")))?;
             if self.hand_over(next, visit)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }

@@ -279,20 +279,20 @@ fn check_list(pieces: &[PieceInfo]) -> Result<(), PieceError> {
         let refused = |reason| Err(PieceError::BadList { place: *place, reason });
         let Span { first, last } = place.span();
         if free.is_none_or(|free| first < free) {
-            return refused("it is not behind the piece before it");
+            return refused("it does not come after the previous piece");
         }
         free = last.successor();
         let (rows, bytes) = (*rows as usize, *bytes as usize);
         match node {
             SiblingNode::Leaf(leaf) if rows != 1 || !place.contains(&leaf.path) => {
-                return refused("its only row is not in it");
+                return refused("its only row lies outside it");
             }
-            SiblingNode::Inner(_) if rows < 2 => return refused("one row is no inner node"),
+            SiblingNode::Inner(_) if rows < 2 => return refused("one row cannot make an inner node"),
             _ if rows > limits::STATE_CHUNK_ROWS_MAX
                 || bytes > PIECE_ROWS_BYTES_MAX
                 || bytes < rows * ACCOUNT_BYTES =>
             {
-                return refused("its rows are more than a piece has, or have no such length");
+                return refused("it has too many rows or bytes for a piece, or too few bytes for its rows");
             }
             _ => {}
         }

@@ -102,7 +102,7 @@ impl Piece {
         let content = content_of(info, blob)?;
         let rows = ReadRows::read(&content, 0)?;
         if rows.end() != content.len() {
-            return Err(ChunkError::Malformed { reason: "it goes on behind its rows" }.into());
+            return Err(ChunkError::Malformed { reason: "it has bytes after its rows" }.into());
         }
         rows.check_order(info.place.span()).map_err(ChunkError::from)?;
         let found = node_of(&rows.leaves, &info.place);

@@ -227,12 +227,12 @@ impl RangeDeltaTakeover {
         let target = self.target.header.number;
         let refused = |reason| RangeDeltaError::BadHeaders { target, reason };
         if headers.last() != Some(&self.target.header) {
-            return Err(refused("the last is not the target's").into());
+            return Err(refused("the last header is not the target's").into());
         }
         let Head { header: base, mut digest, mut accumulator } = self.base.head.clone();
         for (header, number) in headers.iter().zip(base.number.next().through(BatchNumber::MAX)) {
             if header.number != number || header.parent != digest {
-                return Err(refused("they do not follow each other from the head on").into());
+                return Err(refused("they do not form a chain from the head on").into());
             }
             digest = header.digest();
             for (position, node) in accumulator.append(digest) {
@@ -243,7 +243,7 @@ impl RangeDeltaTakeover {
         }
         let header = self.target.header.clone();
         check_certificate(&self.target.certificate, &header, accumulator.root())
-            .map_err(|_| refused("they are not those of the certified ledger"))?;
+            .map_err(|_| refused("they do not belong to the certified ledger"))?;
         Ok(Head { header, digest, accumulator })
     }
 }

@@ -78,12 +78,12 @@ impl Opened {
     ) -> Result<Vec<Proved>, RepairError> {
         let malformed = |reason| RepairError::Malformed { place, reason };
         if matches!(self.0.first(), None | Some(Part::Hash(_))) {
-            return Err(malformed("nothing is opened"));
+            return Err(malformed("it opens nothing"));
         }
         let mut reading = Reading { parts: self.0.iter(), proved: Vec::new() };
         let found = reading.part(place, levels.min(LEVELS_MAX)).map_err(malformed)?;
         if reading.parts.next().is_some() {
-            return Err(malformed("parts are left over"));
+            return Err(malformed("it has surplus parts"));
         }
         if found != expected {
             return Err(RepairError::WrongHash { place, expected, found });
@@ -101,7 +101,7 @@ impl Reading<'_> {
     /// Reads the parts of the subtree at a place, and returns its hash.
     fn part(&mut self, place: Place, levels: u8) -> Result<Digest, &'static str> {
         match self.parts.next().ok_or("it ends early")? {
-            Part::Hash(Digest::ZERO) => Err("an empty side is none"),
+            Part::Hash(Digest::ZERO) => Err("an empty side must be left out"),
             Part::Hash(hash) => {
                 self.proved.push(Proved::Subtree { place, hash: *hash, is_early: levels > 0 });
                 Ok(*hash)
@@ -109,7 +109,7 @@ impl Reading<'_> {
             Part::Row(key, value) => {
                 let leaf = Leaf { path: key.path(), value_hash: value.hash(key) };
                 if !place.contains(&leaf.path) || !value.fits(key) {
-                    return Err("a row has another place, or a value that it cannot have");
+                    return Err("a row lies outside its place, or has an invalid value");
                 }
                 self.proved.push(Proved::Row(place, leaf, *key, *value));
                 Ok(leaf.hash())
@@ -118,7 +118,7 @@ impl Reading<'_> {
             Part::Run { path, bit } => {
                 let below = Place::new(path, usize::from(*bit));
                 if below.bits() <= place.bits() || !place.contains(path) || below.path() != path {
-                    return Err("a run leads elsewhere");
+                    return Err("a run leads outside its place");
                 }
                 self.proved.push(Proved::Run(place, below));
                 let hash = self.fork(below, levels)?;
@@ -132,9 +132,9 @@ impl Reading<'_> {
     }
 
     fn fork(&mut self, place: Place, levels: u8) -> Result<Digest, &'static str> {
-        let below = levels.checked_sub(1).ok_or("it goes deeper than was asked for")?;
+        let below = levels.checked_sub(1).ok_or("it goes deeper than requested")?;
         if place.bits() == 256 {
-            return Err("leaves part behind their last bit");
+            return Err("a fork lies beyond the last bit of its leaves");
         }
         let left = self.part(place.child(false), below)?;
         let right = self.part(place.child(true), below)?;

@@ -36,7 +36,7 @@ impl Repaired {
             self.keys.push(match change.key {
                 Some(StateKey::Account(address)) => format!("account {address}"),
                 Some(StateKey::Slot(address, slot)) => format!("slot {slot} of {address}"),
-                None => "a row that names no key".to_owned(),
+                None => "a row without a key".to_owned(),
             });
         }
         self
@@ -54,6 +54,6 @@ pub(super) fn drop_snapshots(backend: &dyn Checkpoints, head: BatchNumber) {
             .try_for_each(|number| backend.remove_checkpoint(number))
     });
     if let Err(error) = dropped {
-        tracing::warn!(%error, "snapshots of before the repair stay");
+        tracing::warn!(%error, "cannot remove the snapshots from before the repair");
     }
 }

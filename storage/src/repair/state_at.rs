@@ -57,7 +57,7 @@ impl Store {
     /// [`StorageError::Corrupt`] if snapshot and deltas contradict the batch's header. Otherwise errors of the disk.
     pub fn state_at(&self, number: BatchNumber, bytes_max: u64) -> Result<StateAt, StorageError> {
         let header = self.header(number)?;
-        let header = header.ok_or(RepairError::NotKept { number, reason: "it has no such batch" })?;
+        let header = header.ok_or(RepairError::NotKept { number, reason: "the store lacks its header" })?;
         let from = self.snapshot_below(number);
         let below = from.map(|from| self.snapshot(from)).transpose()?.flatten();
         let (base, begins, genesis) = match &below {
@@ -101,7 +101,7 @@ impl Store {
             from: begins,
             to: number,
             max: bytes_max,
-            of: "bytes with the genesis",
+            of: "bytes including the genesis",
         };
         let blob = self.blob(BlobKind::Genesis, begins)?.ok_or(StorageError::NotInitialized)?;
         // The decoded size is known before decoding: a stored entry is smaller.

@@ -97,7 +97,7 @@ impl Restore {
         let checked = grown.and_then(|tree| match tree.root() {
             found if found == expected => Ok(tree),
             found => {
-                Err(StorageError::corrupt(format!("they have the root {found}, it should be {expected}")))
+                Err(StorageError::corrupt(format!("they have the root {found}, but it should be {expected}")))
             }
         });
         checked.map_err(|error| writer.give_up_damaged(self.target.header.number, error))
@@ -112,17 +112,17 @@ impl Restore {
         let target = self.target.header.number;
         let refused = |reason| RestoreError::BadHeaders { target, reason };
         if headers.len() > RESTORE_HEADERS_MAX {
-            return Err(refused("there are more than BLOCKHASH can ask for").into());
+            return Err(refused("they exceed the number that BLOCKHASH can ask for").into());
         }
         let (Some(first), Some(last)) = (headers.first(), headers.last()) else {
-            return Err(refused("there are none").into());
+            return Err(refused("the list is empty").into());
         };
         if *last != self.target.header {
-            return Err(refused("the last is not the target's").into());
+            return Err(refused("the last header is not the target's").into());
         }
         let digests: Vec<Digest> = headers.iter().map(BatchHeader::digest).collect();
         if !follow_each_other(headers, &digests) {
-            return Err(refused("they do not follow each other").into());
+            return Err(refused("they do not form a chain").into());
         }
         let leaves = target.leaves();
         let root = self.target.certificate.info.accumulator_root;

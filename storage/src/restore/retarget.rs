@@ -81,7 +81,7 @@ impl Writer<'_> {
         writes.put(Column::Meta, RESTORE_KEY, schema::encode(&record));
         self.store.write(writes, true)?;
         let (from, to) = (old.header.number, target.header.number);
-        tracing::info!(%from, %to, rows = old.rows, "the restore has a newer target; the restored rows are checked against it");
+        tracing::info!(%from, %to, rows = old.rows, "the restore moves to a newer target; checking the restored rows against it");
         Ok(record)
     }
 }
@@ -155,7 +155,7 @@ impl Restore {
         }
         if record.unchecked.is_empty() {
             let Retargeted { rows, bytes } = record.kept;
-            tracing::info!(batch = %self.target.header.number, rows, bytes, "checked the rows of an older restore: these are kept");
+            tracing::info!(batch = %self.target.header.number, rows, bytes, "checked the rows of an older restore; keeping the valid ones");
         }
         progress.record = record;
         Ok(checked)

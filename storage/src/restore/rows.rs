@@ -170,7 +170,7 @@ impl Drop for Restore {
         if let Err(error) = committed
             && !matches!(error, StorageError::Restore(RestoreError::Superseded { .. }))
         {
-            tracing::warn!(%error, "the last rows of a restore were not kept; they are fetched again");
+            tracing::warn!(%error, "cannot save the last rows of a restore; the node fetches them again");
         }
     }
 }

@@ -105,7 +105,7 @@ pub(crate) fn roll_back(
     if tree.root() != header.state_root {
         let (found, expected) = (tree.root(), header.state_root);
         return Err(StorageError::corrupt(format!(
-            "the rows that the history has lead to the root {found} behind batch {to}, its header says {expected}"
+            "the history's rows lead to the state root {found} after batch {to}, but its header says {expected}"
         )));
     }
     drop(tree);

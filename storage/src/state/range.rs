@@ -33,7 +33,7 @@ impl Range {
     pub(super) fn refuse(&self) -> StorageError {
         let Range { first, last } = self;
         StorageError::corrupt(format!(
-            "the state rows from {first:?} to {last:?} are not those that the state root was computed from"
+            "the state rows from {first:?} to {last:?} do not match the state root"
         ))
     }
 }

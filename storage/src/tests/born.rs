@@ -122,7 +122,7 @@ fn a_check_tells_lost_headers_from_those_that_a_restore_leaves_out() {
             let header = (Column::Headers, schema::number_key(BatchNumber::new(number)).to_vec());
             back = lose(&fixture, back, &[header]);
             let found = damage(&fixture);
-            let expected = format!("header {number}: missing, its digest is in the accumulator");
+            let expected = format!("header {number}: missing, but its digest is in the accumulator");
             assert!(found.contains(&expected), "{expected}: {found:?}");
         }
         let both = |number| {
@@ -133,12 +133,15 @@ fn a_check_tells_lost_headers_from_those_that_a_restore_leaves_out() {
         // Without a proof, only the leaf tells it.
         back = lose(&fixture, back, &both(53));
         let found = damage(&fixture);
-        let expected = "header 53: missing, its digest is in the accumulator";
+        let expected = "header 53: missing, but its digest is in the accumulator";
         assert!(found.iter().any(|what| what == expected), "{found:?}");
         let leaf = schema::node_key(NodePosition { level: 0, index: first }).to_vec();
         back = lose(&fixture, back, &[(Column::Nodes, leaf)]);
         let found = damage(&fixture);
-        assert!(found.iter().any(|what| what.contains("is not the one in the accumulator")), "{found:?}");
+        assert!(
+            found.iter().any(|what| what.contains("differs from the one in the accumulator")),
+            "{found:?}"
+        );
         put_back(&fixture, back);
         assert_eq!(damage(&fixture), Vec::<String>::new());
     }

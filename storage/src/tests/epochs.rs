@@ -107,7 +107,7 @@ fn the_end_of_an_epoch_may_come_before_its_batch_and_only_once() {
         let store = fixture.store();
         let put = |certificate: &Certificate| reason(store.put_epoch_end(certificate));
         assert!(put(&made[0].certificate).contains("does not end"));
-        assert!(put(&ends[1]).contains("before its own"));
+        assert!(put(&ends[1]).contains("an earlier epoch"));
         for (epoch, next) in [(0, 0), (0, 2)] {
             assert!(put(&ending(&ends[0], epoch, next)).contains("next epoch"));
         }
@@ -163,7 +163,7 @@ fn a_restore_ends_the_epoch_of_its_target() {
         if known {
             finished.unwrap();
         } else {
-            assert!(reason(finished).contains("before its own"));
+            assert!(reason(finished).contains("an earlier epoch"));
             store.put_epoch_end(&before).unwrap();
         }
     }
@@ -190,7 +190,7 @@ fn an_advance_keeps_the_end_of_its_epoch() {
         let chunk = snapshot.range_delta_chunk(&merged, Path::MIN, Path::MAX, 1 << 20).unwrap();
         takeover.add(chunk.check().unwrap()).unwrap();
         let (headers, ..) = headers(source.store(), 9, 6);
-        assert!(reason(finish(&takeover, &headers)).contains("an epoch before its own"));
+        assert!(reason(finish(&takeover, &headers)).contains("the end of an earlier epoch"));
         assert_eq!(store.head().unwrap().header, made[2].header);
         store.put_epoch_end(&made[5].certificate).unwrap();
         finish(&takeover, &headers).unwrap();

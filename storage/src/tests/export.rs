@@ -174,7 +174,7 @@ fn headers_that_overflow_are_refused() {
     bytes[at..at + 8].fill(0xff);
     fs::write(&manifest, bytes).unwrap();
     let error = exported.refused(&manifest);
-    assert!(error.contains("do not follow each other"), "{error}");
+    assert!(error.contains("do not form a chain"), "{error}");
 }
 
 #[test]

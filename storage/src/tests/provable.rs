@@ -153,13 +153,13 @@ fn what_changed_too_much_or_is_not_kept_is_refused() {
     made = ledger.make(&[(account_key(1), account(4))], Vec::new());
     store.commit(made.batch(), None).unwrap();
     state(store, 4);
-    assert_eq!(reason(store, 3), "the deltas of the batches since are not kept");
+    assert_eq!(reason(store, 3), "the store lacks the deltas of the later batches");
 
     let none = Fixture::initialized(&super::history::window(1), true);
     let mut ledger = Ledger::new();
     ledger.commit_up_to(none.store(), 4);
     state(none.store(), 3);
-    assert_eq!(reason(none.store(), 2), "its state is not kept");
+    assert_eq!(reason(none.store(), 2), "the store does not keep its state");
 }
 
 /// Goal: a commit delays readers only while it has the tree, and then not for long.

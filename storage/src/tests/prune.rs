@@ -211,7 +211,7 @@ fn check_names_the_damage() {
         (Column::Headers, number(2), None, "header 2: missing"),
         (Column::StateA, path(1), Some(row), "the state rows have the root"),
         (Column::StateA, path(2), Some(vec![9]), "state row"),
-        (Column::Codes, vec![7; 32], Some(vec![1]), "it has another hash"),
+        (Column::Codes, vec![7; 32], Some(vec![1]), "its bytes have another hash"),
         (Column::Codes, code, None, "which is not stored"),
     ];
     for (column, key, value, expected) in damages {

@@ -157,7 +157,7 @@ fn a_rollback_that_cannot_be_is_refused() {
     assert_eq!(refused(99), RollbackError::NotBelow { to: number(99), head: number(30) });
     let beyond = refused(first.get() - 1);
     assert_eq!(beyond, RollbackError::BeyondWindow { to: number(first.get() - 1), first });
-    assert!(beyond.to_string().contains(&format!("can go to batch {first} and no further")));
+    assert!(beyond.to_string().contains(&format!("can go back to batch {first} at most")));
     drop(store);
     fixture.reopen();
     assert_eq!(content(fixture.store()), before);

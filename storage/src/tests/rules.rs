@@ -61,7 +61,7 @@ fn a_batch_under_unknown_rules_is_refused_by_name() {
             }
             assert_eq!(store.head().unwrap().header.number, BatchNumber::new(2));
         };
-        refuse("batch 3 is under rules");
+        refuse("batch 3 has the rules");
         assert_eq!(store.hear_forks(&osaka().told()).unwrap(), [fork("osaka", 3)]);
         assert_eq!(store.hear_forks(&osaka().told()).unwrap(), [], "once");
         refuse("of fork osaka at batch 3, but this node's schedule says 0000000000000000:");
@@ -87,7 +87,7 @@ fn a_node_that_forks_alone_stops_at_its_fork() {
     ledger.commit_up_to(&store, 2);
     let old = ledger.make(&[(account_key(9), account(9))], Vec::new());
     let error = store.commit(old.batch(), None).unwrap_err().to_string();
-    assert!(error.contains("of fork osaka at batch 3: give this node the schedule"), "{error}");
+    assert!(error.contains("of fork osaka at batch 3: give this node the validators' schedule"), "{error}");
 }
 
 #[test]

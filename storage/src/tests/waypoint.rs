@@ -133,7 +133,7 @@ fn a_ledger_that_nobody_compared_is_refused_at_the_start() {
     fixture.store().note_waypoint(&waypoint, &made[9].header).unwrap();
     restore(fixture.store(), source.store()).unwrap();
     let error = fixture.store().expect_waypoint(&waypoint).unwrap_err();
-    assert!(error.to_string().contains("began behind"), "{error}");
+    assert!(error.to_string().contains("began after that batch"), "{error}");
     let newest = Waypoint::of(&source.store().ledger_info(BatchNumber::new(20)).unwrap().unwrap());
     fixture.store().expect_waypoint(&newest).unwrap();
     let error = fixture.store().passes_waypoint(&wrong(newest)).unwrap_err();

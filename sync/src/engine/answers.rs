@@ -330,7 +330,7 @@ fn describe(flight: &Flight) -> String {
 /// Describes a key's subject, for use in reasons.
 pub(super) fn describe_key(key: &Key) -> String {
     match key {
-        Key::Survey => "headers along the gap".into(),
+        Key::Survey => "headers across the gap".into(),
         Key::Offer => "snapshot offer".into(),
         Key::Headers => "snapshot headers".into(),
         Key::Range(first) => format!("batches from {first} on"),

@@ -40,7 +40,8 @@ impl Engine {
             if flight.sent.at < claim.at {
                 return self.book.expire(&peer);
             }
-            let reason = format!("it served batches of epoch {}, to which nothing of it leads", claim.epoch);
+            let reason =
+                format!("it served batches of epoch {}, but its epoch ends do not lead there", claim.epoch);
             self.book.bench(&peer, now, reason);
         }
         self.claims.remove(&peer);

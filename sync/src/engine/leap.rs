@@ -150,7 +150,7 @@ impl Engine {
     /// Drops the ranges that are followed in another way from now on. Ranges of the new way begin behind the kept ones.
     pub(super) fn replace(&mut self, plan: &Plan) {
         let kept = self.tail.in_hand(&self.ratios, self.fetched()).kept;
-        tracing::info!(batch = kept.get(), target = plan.target.get(), reason = %plan.reason, "ranges that were asked for are followed in another way");
+        tracing::info!(batch = kept.get(), target = plan.target.get(), reason = %plan.reason, "following the requested ranges in another way");
         self.tail.cut(kept);
         self.drop_cut();
     }

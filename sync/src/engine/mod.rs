@@ -190,7 +190,7 @@ impl Engine {
     ) -> Engine {
         let mut book = PeerBook::new(setup.seed);
         if let Some(Err(error)) = scores.map(|record| book.restore(now, record)) {
-            tracing::warn!(%error, "the stored peer scores are damaged and were dropped; peers are measured anew");
+            tracing::warn!(%error, "dropped the stored peer scores because they are damaged; measuring the peers anew");
         }
         let deadline = Duration::from_millis(config.request_deadline_ms.get());
         let mut counters = report::Counters::new(local.head, local.alarm.as_ref(), now);

@@ -97,7 +97,7 @@ impl Engine {
         if let Some(alarm) = audited.alarm {
             tracing::error!(batch = %alarm.number, what = %alarm.what, certified = %alarm.certified,
                 executed = %alarm.executed,
-                "ALARM: a certified batch is not what executing it here gives; ask the validators' operators, keep the data directory");
+                "ALARM: executing a certified batch here gives another result; ask the validators' operators, and keep the data directory");
             self.counters.alarm = Some(alarm.to_string());
         }
     }
@@ -278,7 +278,7 @@ impl Engine {
     fn restore_finished(&mut self, head: BatchNumber, now: Instant) {
         let Some(restore) = self.restore.take() else { return };
         let (number, seconds) = (restore.number(), restore.age(now).as_secs_f64());
-        tracing::info!(batch = %number, seconds, "the state is restored and its root checked");
+        tracing::info!(batch = %number, seconds, "restored the state and checked its root");
         self.counters.snapshot = restore.status(now);
         // The record of another snapshot's rows outlives a range delta.
         if restore.range_delta().is_none() {
@@ -310,7 +310,7 @@ impl Engine {
     /// the most rows for its share of the paths, so its sender's snapshots are ignored for a while.
     fn put_down(&mut self, why: PutDown, reason: &str, now: Instant) {
         let Some(number) = self.restore.as_ref().map(Bootstrap::number) else { return };
-        tracing::info!(batch = %number, reason, "the way to the snapshot is left, and another one taken");
+        tracing::info!(batch = %number, reason, "giving up the way to the snapshot; taking another way");
         match why {
             PutDown::TooLarge => self.range_delta_too_long(number, now),
             PutDown::Padded => {

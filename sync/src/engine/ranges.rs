@@ -193,7 +193,8 @@ impl Engine {
             let before = first.before(1);
             match self.decide_behind(before, candidates).step {
                 Step::Range(other) if other != mode => {
-                    tracing::info!(batch = first.get(), from = %mode, to = %other, "nobody serves the range as it was asked for");
+                    tracing::info!(batch = first.get(), from = %mode, to = %other, "no peer serves the range in the \
+                        requested mode; using the other mode");
                     self.turn_into(first, other);
                 }
                 Step::Snapshot(_) | Step::RangeDelta(_) => {

@@ -262,7 +262,7 @@ impl Engine {
         let paused = self.book.next_unpaused(now);
         let retry = paused.map_or(SUMMARY_AGE.as_millis() as u64, retry_ms);
         let reason = match paused {
-            Some(_) if self.book.all_paused(now) => format!("all peers pause; {reason}"),
+            Some(_) if self.book.all_paused(now) => format!("all peers are paused; {reason}"),
             _ => reason.to_owned(),
         };
         Some(Waiting { reason, retry_ms: Some(retry) })

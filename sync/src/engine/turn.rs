@@ -125,10 +125,11 @@ impl Engine {
             };
             if !is_served {
                 if self.restore.as_ref().is_some_and(Bootstrap::is_unproved) {
-                    tracing::info!(batch = %number, waypoint = %self.waypoint, "no peer shows that the snapshot's ledger passes through the waypoint; another way is tried");
+                    tracing::info!(batch = %number, waypoint = %self.waypoint, "no peer proves that the snapshot's \
+                        ledger passes through the waypoint; trying another way");
                     self.given_up.unproved(number, now);
                 } else {
-                    tracing::info!(batch = %number, "no connected peer serves the snapshot any more");
+                    tracing::info!(batch = %number, "no connected peer serves the snapshot now; giving it up");
                     if self.restore.as_ref().is_some_and(Bootstrap::is_on_word) {
                         self.given_up.took_word(now);
                     }
@@ -136,12 +137,12 @@ impl Engine {
                 return self.abandon();
             }
             if self.is_outpaced(candidates, now) {
-                tracing::info!(batch = %number, "the snapshot comes too slowly, if at all; another way is tried");
+                tracing::info!(batch = %number, "the snapshot arrives too slowly; trying another way");
                 self.blame_slow(now);
                 return self.abandon();
             }
             if self.is_outpaced_by_proven(candidates, now) {
-                tracing::info!(batch = %number, "another way is far shorter than the rest of the snapshot; it is taken");
+                tracing::info!(batch = %number, "another way is far shorter than the rest of the snapshot; taking it");
                 return self.abandon();
             }
             // The end of an epoch is stored only after the ends of the epochs before it.
@@ -165,7 +166,8 @@ impl Engine {
                     self.replace(&plan);
                 }
                 if plan.replayed.is_some() && self.mix.is_none() {
-                    tracing::info!(batch = self.head.get(), target = plan.target.get(), reason = %plan.reason, "batches are followed in both modes at once");
+                    tracing::info!(batch = self.head.get(), target = plan.target.get(), reason = %plan.reason, "\
+                        following batches in both modes at once");
                 }
                 // Once everything is asked for, the modes stay.
                 if self.tail.last() < plan.target {

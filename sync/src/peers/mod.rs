@@ -222,7 +222,7 @@ impl PeerBook {
         let Some(peer) = self.peers.get_mut(id).filter(|_| reads > 0) else { return };
         if values_wrong > 0 {
             let reason =
-                format!("its hints told {values_wrong} wrong values: their batches were executed twice");
+                format!("its hints had {values_wrong} wrong values: their batches were executed twice");
             peer.failures += 1;
             peer.last_reason = Some((reason.clone(), now));
             peer.change(now, Cause::Failed, |score| {
@@ -233,7 +233,7 @@ impl PeerBook {
         peer.change(now, Cause::Hints, |score| {
             score.hints(now, hints);
             format!(
-                "replayed batches, the last with {used} of {reads} reads hinted, and {} in vain",
+                "replayed batches; in the last, its hints named {used} of {reads} reads, and {} keys in vain",
                 named.saturating_sub(used)
             )
         });
@@ -295,7 +295,7 @@ impl PeerBook {
         peer.failures += 1;
         peer.change(now, Cause::Failed, |score| {
             score.failed(now);
-            "late: another peer was asked as well, and answered first".into()
+            "late: another peer was also asked, and answered first".into()
         });
         self.changed = true;
     }

@@ -110,7 +110,7 @@ fn wrong_values_count_as_a_failure() {
     let after = status(&book, now, id(1));
     assert!(after.score < before.score, "{} and then {}", before.score, after.score);
     assert_eq!(after.failures, before.failures + 1);
-    assert!(after.last_reason.is_some_and(|reason| reason.contains("told 3 wrong values")));
+    assert!(after.last_reason.is_some_and(|reason| reason.contains("had 3 wrong values")));
     assert!(!after.banned);
 }
 
@@ -138,7 +138,7 @@ fn every_change_has_a_reason() {
         let status = status(&book, now, id(peer));
         assert!(status.reasons.iter().any(|reason| reason.what.contains(text)), "{text}: {status:#?}");
     };
-    has(1, "90 of 100 reads hinted, and 20 in vain");
+    has(1, "named 90 of 100 reads, and 20 keys in vain");
     has(2, "1048576 bytes in 1500 ms");
     has(3, "late in turn 57");
     has(4, "9000 batches behind");

@@ -154,9 +154,9 @@ impl Planner<'_> {
         let told = |way: &ByBatches| format!("{} takes {}", way.mode, per_batch(way));
         let other = self.way(way.mode.other(), target);
         let reason = match (other, way.replayed) {
-            _ if way.replaces => format!("{} in place of what was asked for", told(way)),
+            _ if way.replaces => format!("{}; it replaces the requested ranges", told(way)),
             (_, Some(replayed)) => format!(
-                "replay of {:.0} % of the batches beside deltas of the others takes {}",
+                "replay of {:.0} % of the batches and deltas of the others take {}",
                 100.0 * replayed,
                 per_batch(way)
             ),
@@ -164,9 +164,9 @@ impl Planner<'_> {
                 format!("{}; nothing else is served or allowed", told(way))
             }
             _ if gap <= HEAD_GAP && way.mode == RangeMode::Replay => {
-                "at the head batches are executed".into()
+                "at the head, batches are executed".into()
             }
-            (None, _) => format!("all is asked for; what is left takes {}", per_batch(way)),
+            (None, _) => format!("all batches are requested; the rest takes {}", per_batch(way)),
             (Some(other), _) => format!("{}; {}", told(way), told(&other)),
         };
         let plan = self.plan(Step::Range(way.mode), target, way.price.seconds, reason);

@@ -110,8 +110,8 @@ impl Planner<'_> {
         };
         let seconds = leap.seconds();
         let reason = match by_batches.is_finite() {
-            true => format!("{what} takes {seconds:.1} s, {gap} batches one by one {by_batches:.1} s"),
-            false => format!("{what} takes {seconds:.1} s, and nobody keeps the next batch"),
+            true => format!("{what} takes {seconds:.1} s; {gap} batches one by one take {by_batches:.1} s"),
+            false => format!("{what} takes {seconds:.1} s, and no peer keeps the next batch"),
         };
         Some(self.take(step, target, &leap, reason))
     }
@@ -227,7 +227,7 @@ impl Planner<'_> {
             Mode::RangeDelta => ("range_delta", is_far && self.range_delta_at(target).is_none()),
             _ => return None,
         };
-        is_due.then(|| format!("{mode} asked for, but {}", self.no_leap()))
+        is_due.then(|| format!("the policy asks for {mode}, but {}", self.no_leap()))
     }
 
     /// Says why no leap is available.
@@ -235,7 +235,7 @@ impl Planner<'_> {
         let Inputs { head, peers, given_up, range_delta_max, .. } = *self.inputs;
         let mut ahead = peers.iter().flat_map(|peer| &peer.snapshots).filter(|offered| offered.number > head);
         match ahead.next() {
-            None if given_up > 0 => "nobody sends the snapshots that peers offer".into(),
+            None if given_up > 0 => "peers do not send the snapshots that they offer".into(),
             None => "no peer offers a snapshot ahead of this node".into(),
             Some(_) if self.served_range_delta().is_some() => {
                 format!("more than {} rows changed", range_delta::ROWS_MAX)

@@ -253,8 +253,10 @@ impl Planner<'_> {
         let Inputs { head, asked, peers, .. } = *self.inputs;
         let Some(target) = self.target() else {
             let reason = match self.inputs.waypoint {
-                _ if peers.is_empty() => "no peer can be asked".into(),
-                waypoint if head < waypoint => format!("no peer has batch {waypoint}, the waypoint's, yet"),
+                _ if peers.is_empty() => "no peer is available".into(),
+                waypoint if head < waypoint => {
+                    format!("no peer has reached the waypoint's batch {waypoint} yet")
+                }
                 _ => "no peer has a newer batch".into(),
             };
             return self.plan(Step::Idle, head, 0.0, reason);
@@ -267,12 +269,14 @@ impl Planner<'_> {
             Some(way) => self.follow(target, &way),
             None => match self.snapshot_at(target) {
                 Some(leap) if self.may_restore() => {
-                    let reason = format!("no peer keeps batch {} any more", asked.next());
+                    let reason = format!("no peer keeps batch {}", asked.next());
                     self.take(Step::Snapshot(leap.number), target, &leap, reason)
                 }
                 _ => {
-                    let reason =
-                        format!("no connected peer serves batch {} as the policy asks", asked.next());
+                    let reason = format!(
+                        "no connected peer serves batch {} in a way that the policy allows",
+                        asked.next()
+                    );
                     self.plan(Step::Stuck, target, 0.0, reason)
                 }
             },

@@ -68,14 +68,14 @@ pub enum PeerModeReason {
 impl fmt::Display for PeerModeReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            PeerModeReason::Planned => "it serves what the plan takes",
+            PeerModeReason::Planned => "it serves what the plan needs",
             PeerModeReason::ServesOnlyThis => "it serves only this mode",
             PeerModeReason::ServesOtherMode => "it serves only the other mode",
-            PeerModeReason::Pruned => "it does not keep the next batch any more",
-            PeerModeReason::LacksSnapshot => "it does not offer the snapshot that is restored",
+            PeerModeReason::Pruned => "it does not keep the next batch",
+            PeerModeReason::LacksSnapshot => "it does not offer the snapshot in progress",
             PeerModeReason::NothingNew => "it has no batch that this node lacks",
-            PeerModeReason::Unheard => "it has not told of what it has yet",
-            PeerModeReason::Paused => "it pauses",
+            PeerModeReason::Unheard => "it has not reported yet what it has",
+            PeerModeReason::Paused => "it is paused",
             PeerModeReason::Banned => "it is banned",
         })
     }

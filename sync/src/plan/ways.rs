@@ -175,11 +175,11 @@ impl Planner<'_> {
         match by_batches {
             Some(by_batches) => WayStatus::possible(way, by_batches.price),
             None if self.inputs.asked >= target => {
-                WayStatus::impossible(way, "all batches are asked for in another way")
+                WayStatus::impossible(way, "all batches are already requested in another way")
             }
             None => {
                 let next = self.inputs.asked.next();
-                WayStatus::impossible(way, format!("no peer that can be asked serves batch {next} so"))
+                WayStatus::impossible(way, format!("no available peer serves batch {next} in this mode"))
             }
         }
     }
@@ -189,11 +189,11 @@ impl Planner<'_> {
         let [Some(replay), Some(_)] = modes else {
             return WayStatus::impossible(
                 Way::Mixed,
-                "it needs replay and deltas, of which one cannot be had",
+                "it needs both replay and deltas, but no available peer serves one of them",
             );
         };
         if target.since(self.inputs.head) < WIDE_GAP {
-            return WayStatus::impossible(Way::Mixed, format!("less than {WIDE_GAP} batches are ahead"));
+            return WayStatus::impossible(Way::Mixed, format!("fewer than {WIDE_GAP} batches are ahead"));
         }
         WayStatus::possible(Way::Mixed, self.mixed(&replay, target).price)
     }
@@ -202,7 +202,7 @@ impl Planner<'_> {
         match leap {
             None => WayStatus::impossible(way, self.no_leap()),
             Some(_) if way == Way::Snapshot && !self.may_restore() => {
-                WayStatus::impossible(way, "no peer that can be asked keeps batches")
+                WayStatus::impossible(way, "no available peer keeps batches")
             }
             Some(leap) => {
                 let price = Price { seconds: leap.seconds(), bound: leap.bound() };

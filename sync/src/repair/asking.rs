@@ -281,7 +281,7 @@ impl<'a> Asking<'a> {
     fn answers(&self) -> String {
         self.peers.answers().unwrap_or_else(|| match self.transport.peers().is_empty() {
             true => "no peer is connected".into(),
-            false => "none has refused".into(),
+            false => "no peer has refused".into(),
         })
     }
 }

@@ -75,7 +75,7 @@ pub async fn repair(
         bytes = report.bytes,
         took_ms = report.took_ms,
         keys = ?report.keys,
-        "the state was compared with peers and is right now"
+        "repaired the state from peers"
     );
     Ok(report)
 }

@@ -122,7 +122,7 @@ impl Peers {
         let known = self.known.entry(peer).or_default();
         known.is_shallow = true;
         let rest = known.silent();
-        self.fail(peer, "it opened less than it was asked for".into(), rest);
+        self.fail(peer, "it opened fewer levels than requested".into(), rest);
     }
 
     /// Records that a peer gave no answer. It rests for a while.

@@ -94,7 +94,7 @@ fn add_places(
 ) -> Result<Option<String>, StorageError> {
     let opened = match codec::decode::<Subtrees>("subtrees", answer, ANSWER_BYTES_MAX) {
         Ok(subtrees) if subtrees.opened.len() == wanted.len() => Ok(subtrees.opened),
-        Ok(_) => Err("not as many subtrees as were asked for".to_owned()),
+        Ok(_) => Err("the answer has another number of subtrees than requested".to_owned()),
         Err(error) => Err(error.to_string()),
     };
     let opened = match opened {
@@ -121,7 +121,7 @@ fn add_places(
 fn add_codes(repair: &mut Repair, hashes: &[Digest], answer: &[u8]) -> Result<Option<String>, StorageError> {
     let codes = match codec::decode::<Codes>("codes", answer, ANSWER_BYTES_MAX) {
         Ok(codes) if codes.codes.len() == hashes.len() => codes.codes,
-        Ok(_) => return Ok(Some("not as many codes as were asked for".into())),
+        Ok(_) => return Ok(Some("the answer has another number of codes than requested".into())),
         Err(error) => return Ok(Some(error.to_string())),
     };
     hashes.iter().zip(codes.iter()).try_for_each(|(hash, code)| repair.add_code(hash, code))?;

@@ -72,7 +72,7 @@ fn reverse_delta(from: BatchNumber, to: BatchNumber) -> Result<(), Unserved> {
     match (1..=REVERSE_DELTA_BATCHES_MAX).contains(&from.since(to)) {
         true => Ok(()),
         false => Err(Unserved::Malformed(format!(
-            "a reverse delta leads from a batch to one of 1 to {REVERSE_DELTA_BATCHES_MAX} before it, not from {from} to {to}"
+            "a reverse delta leads back 1 to {REVERSE_DELTA_BATCHES_MAX} batches, not from {from} to {to}"
         ))),
     }
 }
@@ -102,7 +102,7 @@ fn range_delta(request: &RangeDeltaRequest) -> Result<(), Unserved> {
     match from.get().is_multiple_of(BASE_STEP) {
         true => Ok(()),
         false => Err(Unserved::Malformed(format!(
-            "a range delta begins after a multiple of {BASE_STEP}, not after batch {from}"
+            "a range delta must begin after a multiple of {BASE_STEP}, not after batch {from}"
         ))),
     }
 }
@@ -115,7 +115,7 @@ fn opening(request: &SubtreesRequest) -> Result<(), Unserved> {
         return Ok(());
     }
     Err(Unserved::Malformed(format!(
-        "subtrees of at least one place are opened 1 to {LEVELS_MAX} levels, to at most {SUBTREE_HASHES_MAX} hashes"
+        "a request must name at least one place, 1 to {LEVELS_MAX} levels, and at most {SUBTREE_HASHES_MAX} hashes"
     )))
 }
 
@@ -124,7 +124,10 @@ fn headers(first: BatchNumber, last: BatchNumber) -> Result<(), Unserved> {
     if is_bounded {
         return Ok(());
     }
-    Err(Unserved::Malformed(format!("headers {first} to {last} are not 1 to {}", limits::HEADERS_MAX)))
+    Err(Unserved::Malformed(format!(
+        "headers {first} to {last} are not 1 to {} headers",
+        limits::HEADERS_MAX
+    )))
 }
 
 /// Checks that the requested state is the one of this ledger. Nothing is revealed about another ledger's state.

@@ -74,7 +74,7 @@ impl Heavy {
         let mut loads = self.loads.lock();
         loads.retain(|_, until| until.is_none_or(|until| now < until));
         match loads.get(&number) {
-            Some(Some(_)) => return Err(Unserved::Failed("the snapshot cannot be read here")),
+            Some(Some(_)) => return Err(Unserved::Failed("this node cannot read the snapshot")),
             Some(None) => {}
             None => {
                 loads.insert(number, None);
@@ -101,14 +101,14 @@ impl Threads {
             match builder.thread_name(move |index| format!("{names}-{index}")).build() {
                 Ok(pool) => Some(pool),
                 Err(error) => {
-                    tracing::error!(%error, threads = name, "cannot start these threads: this node does not do their work for peers");
+                    tracing::error!(%error, threads = name, "cannot start these threads: this node refuses their work to peers");
                     None
                 }
             }
         });
         pool.as_ref()
             .map(|pool| pool.install(work))
-            .ok_or(Unserved::Failed("this node has no threads for it"))
+            .ok_or(Unserved::Failed("this node has no threads for this work"))
     }
 }
 
@@ -131,7 +131,7 @@ impl Load {
                 tracing::info!(batch = %self.number, took_ms, "loaded a snapshot that peers ask for");
             }
             Ok(Err(error)) => {
-                tracing::warn!(batch = %self.number, %error, "a snapshot cannot be served; peers take another");
+                tracing::warn!(batch = %self.number, %error, "cannot serve a snapshot; peers must take another");
             }
             // This was logged when the threads could not be started.
             Err(_) => {}

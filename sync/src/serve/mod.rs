@@ -236,7 +236,7 @@ impl SyncServer {
             Kind::Cheap => &self.shared.cheap,
             Kind::Disk => &self.shared.disk,
         };
-        let late = Unserved::Busy { retry_after: merges::RETRY, why: "others are served first" };
+        let late = Unserved::Busy { retry_after: merges::RETRY, why: "other peers are served first" };
         let entered = timeout_at(asker.waits_until, lane.enter(asker.peer, asker.class)).await;
         let place = entered.map_err(|_| late)??;
         self.work_in(place, asker, 1, work).await
@@ -261,12 +261,12 @@ impl SyncServer {
             done
         };
         let worked = tokio::task::spawn_blocking(work).await;
-        worked.map_err(|_| Unserved::Failed("the request failed here"))?
+        worked.map_err(|_| Unserved::Failed("the request failed on this node"))?
     }
 }
 
 fn in_debt(wait: Duration) -> Unserved {
-    Unserved::Busy { retry_after: wait, why: "you took more than your share here" }
+    Unserved::Busy { retry_after: wait, why: "you have used more than your share of this node" }
 }
 
 /// Answers one request from a store at once, without cache and limits. Simulated servers use it.

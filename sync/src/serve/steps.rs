@@ -73,7 +73,7 @@ impl SyncServer {
     /// Returns a merge, which one of all askers makes. If the place or the merge takes too long, all askers must
     /// retry, even the one that makes it. The work goes on.
     pub(super) async fn merged(&self, asker: &Asker, range: Merging) -> Result<Merged, Unserved> {
-        let late = Unserved::Busy { retry_after: merges::RETRY, why: "what changed is being merged" };
+        let late = Unserved::Busy { retry_after: merges::RETRY, why: "the deltas are being merged" };
         let until = asker.until(merges::LIMITS.wait);
         timeout_at(until, self.merged_at_last(asker, range)).await.unwrap_or(Err(late))
     }
@@ -201,7 +201,7 @@ fn finish(shared: &Shared, common: &Common, part: &Part) -> Result<Step, Unserve
 
 impl From<Full> for Unserved {
     fn from(full: Full) -> Self {
-        Unserved::Busy { retry_after: full.retry_after, why: "others are served first" }
+        Unserved::Busy { retry_after: full.retry_after, why: "other peers are served first" }
     }
 }
 

@@ -96,7 +96,7 @@ async fn what_is_cheap_does_not_wait_for_what_is_dear() {
     let began = Instant::now();
     assert!(ask(&server, 100, &Request::Summary).await.contains("no ledger"));
     assert_eq!(began.elapsed(), Duration::ZERO);
-    assert!(ask(&server, 100, &headers()).await.contains("busy for 3000 ms: others are served first"));
+    assert!(ask(&server, 100, &headers()).await.contains("busy for 3000 ms: other peers are served first"));
     assert_eq!(began.elapsed(), DISK.wait, "it is told before it takes the silence for a failure");
     assert_eq!(server.status().refused_busy, 1);
     drop(held.pop());
@@ -133,7 +133,7 @@ async fn nobody_waits_for_a_merge_without_end() {
     let asker = server.admit(peer(3), Kind::Disk, MERGE).await.unwrap();
     let began = Instant::now();
     let refused = server.merged(&asker, range).await.unwrap_err().into_refusal();
-    assert!(refused.to_string().contains("busy for 2000 ms: what changed is being merged"), "{refused}");
+    assert!(refused.to_string().contains("busy for 2000 ms: the deltas are being merged"), "{refused}");
     assert_eq!(began.elapsed(), merges::LIMITS.wait);
     making.land(peer(1), Err(Refusal::not_kept("too large")));
     assert_eq!(server.merged(&asker, range).await.unwrap_err().into_refusal().text(), "too large");

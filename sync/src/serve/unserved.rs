@@ -31,7 +31,7 @@ impl Unserved {
             Unserved::Refused(refusal) => refusal,
             Unserved::Storage(error) => {
                 tracing::warn!(%error, "cannot serve a sync request");
-                Refusal::failed("the store of this node failed")
+                Refusal::failed("this node's store failed")
             }
         }
     }

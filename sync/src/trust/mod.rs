@@ -38,7 +38,7 @@ struct EpochEnd {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TrustError {
     /// Nobody can tell yet. It is no lie: ask for the epoch ends from the known epoch on, and check again.
-    #[error("batch {number} is of epoch {epoch}, and the validators are known up to epoch {known} only")]
+    #[error("batch {number} belongs to epoch {epoch}, but the validators are known only up to epoch {known}")]
     UnknownEpoch {
         /// Number of the certified batch.
         number: BatchNumber,
@@ -123,9 +123,9 @@ impl Trust {
         let (number, epoch) = (info.number, info.epoch);
         let wrong = |reason| Violation::WrongEpochEnd { number, epoch, reason };
         let next = info.next_validators.as_ref();
-        let next = next.ok_or_else(|| wrong("it names no validators of the next epoch"))?;
+        let next = next.ok_or_else(|| wrong("it names no validators for the next epoch"))?;
         if next.epoch.0.checked_sub(1) != Some(epoch.0) {
-            return Err(wrong("the validators that it names are not those of the next epoch"));
+            return Err(wrong("it names validators, but not for the next epoch"));
         }
         let end = EpochEnd { number, info: info.digest() };
         if self.term_after(epoch).is_some_and(|next| next.after == Some(end)) {
@@ -135,11 +135,11 @@ impl Trust {
         // number.
         if next.check().is_err() {
             return Err(wrong(
-                "the validators that it names for the next epoch are none, repeat, or are too few for their failures",
+                "its validator set for the next epoch is empty, has duplicates, or is too small for the failures to tolerate",
             ));
         }
         self.verify(certificate).map_err(|error| match error {
-            TrustError::UnknownEpoch { .. } => wrong("the end of an epoch before it is missing"),
+            TrustError::UnknownEpoch { .. } => wrong("the end of an earlier epoch is missing"),
             TrustError::Violation(violation) => violation,
         })?;
         if self.terms.contains_key(&next.epoch) {

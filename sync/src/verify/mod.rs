@@ -185,7 +185,9 @@ pub fn offer(
         (None, _) => Ok(None),
         (Some(passing), _) if passing == number => Ok(Some(Waypoint::of(info))),
         (Some(passing), Some(passed)) => Ok(Some(passed_waypoint(passed, passing, info, trust)?)),
-        (Some(_), None) => Err(Violation::Unrelated("the place of a batch in the ledger is missing").into()),
+        (Some(_), None) => {
+            Err(Violation::Unrelated("the proof of a batch's place in the ledger is missing").into())
+        }
     }
 }
 
@@ -211,7 +213,7 @@ fn passed_waypoint(
 pub fn headers(answer: &Headers, first: BatchNumber, certificate: &Certificate) -> Result<(), Violation> {
     let last = certificate.info.number;
     if answer.headers.len() as u64 != last.since(first) + 1 {
-        return Err(Violation::Unrelated("another number of headers"));
+        return Err(Violation::Unrelated("it has another number of headers"));
     }
     for (header, number) in answer.headers.iter().zip(first.through(last)) {
         check_number(number, header.number)?;
@@ -231,14 +233,14 @@ pub fn survey(answer: &Survey, numbers: &[BatchNumber], certificate: &Certificat
     let mut asked = numbers.iter();
     for PassedBatch { header, proof } in answer.headers.iter() {
         if !asked.any(|number| *number == header.number) {
-            return Err(Violation::Unrelated("headers that were not asked for"));
+            return Err(Violation::Unrelated("it has headers that were not requested"));
         }
         let place = header.number.get();
         proof.verify(certificate.info.accumulator_root, last.leaves(), place, &[header.digest()])?;
     }
     match answer.headers.last() {
         Some(placed) if placed.header.number == last => Ok(()),
-        _ => Err(Violation::Unrelated("a survey without the last header")),
+        _ => Err(Violation::Unrelated("the survey lacks the last header")),
     }
 }
 
@@ -267,7 +269,7 @@ fn check_length(batches: &[RangeBatch], request: &RangeRequest, due: u64) -> Res
         return Err(short);
     }
     if batches.len() > request.batches_max as usize {
-        return Err(Violation::Unrelated("more batches than asked for"));
+        return Err(Violation::Unrelated("it has more batches than requested"));
     }
     Ok(())
 }
@@ -291,7 +293,7 @@ fn check_follows(header: &BatchHeader, number: BatchNumber, parent: Digest) -> R
 fn check_asked(batches: &[RangeBatch], asked: Parts) -> Result<(), Violation> {
     match batches.iter().all(|batch| asked.has(batch.parts())) {
         true => Ok(()),
-        false => Err(Violation::Unrelated("parts of a batch that were not asked for")),
+        false => Err(Violation::Unrelated("it has parts of a batch that were not requested")),
     }
 }
 

@@ -22,13 +22,13 @@ pub enum Violation {
     #[error(transparent)]
     Range(#[from] StateRangeError),
     /// Siblings that the certified state does not have; a chunk of the same range shows it.
-    #[error("the siblings of a range are not those of the certified state")]
+    #[error("the siblings of a range do not match the certified state")]
     WrongSiblings,
     /// A blob cannot be opened.
     #[error(transparent)]
     Codec(#[from] CodecError),
     /// A blob's content is not what its header commits to.
-    #[error("the {part} of batch {number} has digest {found}, its header says {expected}")]
+    #[error("the {part} of batch {number} has digest {found}, but its header says {expected}")]
     WrongDigest {
         /// The kind of blob.
         part: &'static str,
@@ -48,7 +48,7 @@ pub enum Violation {
         number: BatchNumber,
     },
     /// The answer ends before its limits and before the peer's head.
-    #[error("short range: {found} batches from {first} on, {wanted} were due")]
+    #[error("the range is too short: it has {found} batches from {first} on, but {wanted} were due")]
     ShortRange {
         /// Number of the range's first batch.
         first: BatchNumber,
@@ -58,7 +58,7 @@ pub enum Violation {
         wanted: usize,
     },
     /// The batches are not the requested ones, or out of order.
-    #[error("batch {found} stands where batch {expected} was due")]
+    #[error("batch {found} is in the place of batch {expected}")]
     WrongNumber {
         /// The number that was due.
         expected: BatchNumber,
@@ -80,7 +80,7 @@ pub enum Violation {
         field: &'static str,
     },
     /// The peer belongs to another chain.
-    #[error("the peer's chain is {found}, this node's is {expected}")]
+    #[error("the peer's chain is {found}, but this node's is {expected}")]
     WrongChain {
         /// Digest of the peer's genesis.
         found: Digest,

@@ -42,12 +42,12 @@ enum Refused {
     OtherLedger { found: Waypoint },
     /// The waypoint is right but the genesis beside it is not. That is a lie, because the waypoint commits to the
     /// genesis.
-    #[error("the genesis that it sent is not that of the waypoint's ledger: {0}")]
+    #[error("it sent a genesis that does not belong to the waypoint's ledger: {0}")]
     FalseGenesis(AccumulatorError),
     /// This node cannot tell whether it is true.
-    #[error("the genesis that it sent cannot be read here: {0}; a newer program may be needed")]
+    #[error("this program cannot read the genesis that it sent: {0}; a newer program may be needed")]
     Unreadable(String),
-    #[error("its genesis has to wait until shorter ones are checked")]
+    #[error("its genesis waits until this node has checked shorter ones")]
     PutOff,
     #[error("{0}")]
     Other(String),

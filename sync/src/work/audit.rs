@@ -88,7 +88,10 @@ impl Alarm {
 impl fmt::Display for Alarm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Alarm { number, what, certified, executed } = self;
-        write!(f, "batch {number}: {what}; certified is header {certified}, executed here is {executed}")
+        write!(
+            f,
+            "batch {number}: {what}; the certified header is {certified}, the header executed here is {executed}"
+        )
     }
 }
 

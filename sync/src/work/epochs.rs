@@ -42,7 +42,7 @@ impl ProvedEnds {
         let ends = ends.certificates.into_inner();
         let due = (0..).map(|passed| first.0.saturating_add(passed));
         if ends.iter().zip(due).any(|(end, due)| end.info.epoch.0 != due) {
-            let rule = "each epoch has one end, and they stand in order from the one asked for";
+            let rule = "it must have one end of each epoch, in order from the requested epoch on";
             return Err(Violation::Unrelated(rule).into());
         }
         for end in ends {

@@ -57,7 +57,7 @@ impl Worker {
                 "the state that the reverse delta leads to has another root"
             }
             Err(StorageError::RangeDelta(RangeDeltaError::CodeMissing { .. })) => {
-                "the reverse delta lacks code that its rows have"
+                "the reverse delta lacks code that its rows name"
             }
             Err(StorageError::RangeDelta(RangeDeltaError::Padded { .. })) => {
                 "the reverse delta has rows that did not change"
@@ -95,7 +95,7 @@ impl Worker {
         if !is_over {
             return Err(error.into());
         }
-        tracing::info!(%error, lowest = from.get(), "older states are not fetched");
+        tracing::info!(%error, lowest = from.get(), "cannot fetch older states");
         let backlog = self.store.state_backlog()?;
         let is_same = backlog.lowest == from && backlog.next.is_none_or(|next| next <= to);
         *self.past_states.lock() = None;

@@ -97,7 +97,7 @@ impl Worker {
     pub(super) fn execute(&self, prepared: Prepared) -> Result<Executed, SyncError> {
         let Prepared { from, certificate, kind } = prepared;
         let Kind::Replay { base, applied, mut batches, _waits } = kind else {
-            return Err(SyncError::Worker("a delta is not executed".into()));
+            return Err(SyncError::Worker("a delta reached the executor".into()));
         };
         let committed = base.head().number;
         let first = batches.first().map_or(committed.next(), |batch| batch.batch.header.number);
@@ -162,7 +162,7 @@ impl Worker {
             let number = range.batches[wrong.index].batch.header.number;
             let (rows, first) = (wrong.keys.len(), wrong.keys.first());
             let maker = range.batches[wrong.index].maker.unwrap_or(from);
-            tracing::warn!(%number, by = %maker, peer = %from, rows, ?first, "hints told wrong values: the batch is executed again");
+            tracing::warn!(%number, by = %maker, peer = %from, rows, ?first, "hints had wrong values: executing the batch again");
             self.disbelieve(maker);
             done.truncate(wrong.index);
             ahead.distrust(&wrong);
@@ -282,5 +282,5 @@ pub(super) fn execute_error(number: BatchNumber, source: ExecuteError) -> SyncEr
 
 /// The error for a state before a batch that has a gap, although its layers were found.
 pub(super) fn gap(number: BatchNumber) -> SyncError {
-    SyncError::Worker(format!("the state before batch {number} lacks batches"))
+    SyncError::Worker(format!("the state before batch {number} has a gap"))
 }

@@ -146,14 +146,16 @@ fn unsaid(phases: &BTreeMap<Phase, Vec<SyncStatus>>) -> Vec<&'static str> {
     let tail = if phases.contains_key(&Phase::Replay) { Phase::Replay } else { Phase::Delta };
     // The reason is that of the last planned range, and the last ones here are at the head.
     let has_reason = |status: &SyncStatus| {
-        ["ms a batch", "at the head batches are executed"].iter().any(|reason| status.reason.contains(reason))
+        ["ms a batch", "at the head, batches are executed"]
+            .iter()
+            .any(|reason| status.reason.contains(reason))
     };
     assert!(phases.get(&tail).into_iter().flatten().all(has_reason), "{phases:#?}");
     let works = |status: &SyncStatus| status.stages.iter().any(|stage| stage.busy_percent > 0.0);
     let wanted = [
         (
             "why it takes a snapshot",
-            said(Phase::Snapshot, &|status| status.reason.contains("nobody keeps the next batch")),
+            said(Phase::Snapshot, &|status| status.reason.contains("no peer keeps the next batch")),
         ),
         ("how fast rows come", said(Phase::Snapshot, &progresses)),
         ("how fast batches come", said(tail, &|status| status.batches_per_second > 0.0 && works(status))),

@@ -205,10 +205,17 @@ async fn validators_that_nobody_signed_are_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_skipped_epoch_is_refused() {
-    follow_beside(Chain::of_three_epochs(), skipped_epoch, Mode::Delta, true, "stand in order").await;
+    follow_beside(
+        Chain::of_three_epochs(),
+        skipped_epoch,
+        Mode::Delta,
+        true,
+        "in order from the requested epoch on",
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_peer_that_shows_no_epoch_ends_only_pauses() {
-    follow_beside(Chain::of_three_epochs(), no_ends, Mode::Delta, false, "up to epoch 0 only").await;
+    follow_beside(Chain::of_three_epochs(), no_ends, Mode::Delta, false, "only up to epoch 0").await;
 }

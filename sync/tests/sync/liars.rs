@@ -253,9 +253,9 @@ liars! {
     a_corrupted_body_is_refused: corrupted_blob, Replay, true, "body";
     a_wrong_delta_is_refused: wrong_delta, Delta, true, "the delta of batch";
     receipts_of_others_beside_a_true_body_are_refused: false_receipts, Delta, true, "the receipts of batch";
-    a_short_range_is_refused: short_range, Replay, true, "short range: 3 batches from";
-    an_empty_range_is_refused: no_range, Delta, true, "short range: 0 batches";
-    too_few_signatures_are_refused: few_signatures, Replay, true, "has 2 signatures, a quorum is 3";
+    a_short_range_is_refused: short_range, Replay, true, "the range is too short: it has 3 batches from";
+    an_empty_range_is_refused: no_range, Delta, true, "the range is too short: it has 0 batches";
+    too_few_signatures_are_refused: few_signatures, Replay, true, "has 2 signatures, but a quorum is 3";
     a_forged_header_is_refused: forged_header, Delta, true, "accumulator root";
     a_missing_part_is_refused: missing_part, Delta, true, "is missing";
     an_invented_head_is_refused: summary_without_quorum, Replay, true, "does not verify";
@@ -264,7 +264,7 @@ liars! {
     a_hidden_row_is_refused: hidden_row, Snapshot, true, "state root";
     a_wrong_offer_is_refused: wrong_offer, Snapshot, true, "disagree on the state root";
     an_offer_without_the_genesis_is_refused: wrong_genesis, Snapshot, true, "range proof";
-    wrong_code_is_refused: wrong_code, Snapshot, true, "hash asked for";
+    wrong_code_is_refused: wrong_code, Snapshot, true, "whose hash was not requested";
 }
 
 /// The same content as one LZ4 block of literals alone.

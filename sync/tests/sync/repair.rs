@@ -236,7 +236,7 @@ async fn who_opens_less_than_asked_is_not_banned() {
     spoil(dir.path());
     let (transport, alone) = try_repair(&hub, dir.path(), &[peer(6)]).await;
     let text = alone.unwrap_err().to_string();
-    assert!(text.contains("it opened less than it was asked for"), "{text}");
+    assert!(text.contains("it opened fewer levels than requested"), "{text}");
     assert_eq!(transport.peers().len(), 1);
 }
 

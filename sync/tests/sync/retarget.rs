@@ -225,8 +225,7 @@ async fn siblings_out_of_place_are_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn false_siblings_are_found_out_by_a_chunk() {
-    found_out(|_, proof| falsify(proof), "the siblings of a range are not those of the certified state")
-        .await;
+    found_out(|_, proof| falsify(proof), "the siblings of a range do not match the certified state").await;
 }
 
 /// Goal: a peer that first told the truth and then lies is detected too, when the chunk comes.
@@ -234,5 +233,5 @@ async fn false_siblings_are_found_out_by_a_chunk() {
 async fn later_false_siblings_are_found_out_by_a_chunk() {
     // The first proof covers all rows together, the next ones cover parts of them.
     let lie: Lie = |told, proof| if told == 5 { falsify(proof) } else { proof };
-    found_out(lie, "the siblings of a range are not those of the certified state").await;
+    found_out(lie, "the siblings of a range do not match the certified state").await;
 }

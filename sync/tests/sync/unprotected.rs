@@ -45,7 +45,7 @@ async fn who_replays_a_strict_chain_stops_at_it() {
     let error = node.task.await.unwrap().unwrap_err();
     assert!(matches!(error, SyncError::Unreadable { number: UNPROTECTED, .. }), "{error}");
     assert!(
-        error.to_string().contains("transaction 0 of the body: the transaction names no chain id"),
+        error.to_string().contains("transaction 0 of the body: the transaction has no chain id"),
         "{error}"
     );
     assert!(node.store.head().unwrap().header.number < UNPROTECTED);
@@ -68,7 +68,7 @@ async fn audits_know_the_rule() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         };
         assert_eq!(alarm.is_some(), !is_lax, "{alarm:?}");
-        assert!(alarm.is_none_or(|alarm| alarm.contains("names no chain id")));
+        assert!(alarm.is_none_or(|alarm| alarm.contains("the transaction has no chain id")));
         node.stop().await.unwrap();
     }
 }

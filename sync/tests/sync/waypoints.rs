@@ -90,7 +90,7 @@ async fn who_has_not_passed_the_waypoint_is_not_at_the_head() {
     let _server = join(&hub, 1, &behind.store);
     let node = start(&hub, 2, &fresh(&behind), Mode::Snapshot, ahead.waypoint(15), 1).await;
     node.reach(BatchNumber::new(12)).await;
-    let expected = "no peer has batch 15, the waypoint's, yet";
+    let expected = "no peer has reached the waypoint's batch 15 yet";
     let told = async {
         while node.follower.status().reason != expected {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -240,11 +240,14 @@ async fn a_false_genesis_costs_its_sender() {
     });
     let patience = Patience::AtMost(Duration::from_secs(5));
     let error = fetch_genesis(&*newcomer, &chain.waypoint(2), patience).await.unwrap_err();
-    assert!(error.to_string().contains("cannot be read here"), "{error}");
+    assert!(error.to_string().contains("cannot read the genesis that it sent"), "{error}");
     assert_eq!(liars.map(|liar| liar.asked.load(Ordering::SeqCst)), [1, 1]);
     let bans = newcomer.bans();
     let [ban] = &bans[..] else { panic!("{bans:?}") };
-    assert!(ban.peer == peer(2) && ban.reason.contains("not that of the waypoint's ledger"), "{ban:?}");
+    assert!(
+        ban.peer == peer(2) && ban.reason.contains("does not belong to the waypoint's ledger"),
+        "{ban:?}"
+    );
 }
 
 /// Answers nothing.

@@ -182,31 +182,31 @@ fn lies(old: Value) -> Vec<(&'static str, liar::Lie, &'static str, (i32, &'stati
             "balance",
             alter(|proof| raise(&mut proof["account"]["balance"])),
             "state",
-            (65, "is not as the state of batch"),
+            (65, "does not match the state of batch"),
         ),
         (
             "nonce",
             alter(|proof| raise(&mut proof["account"]["nonce"])),
             "state",
-            (65, "is not as the state of batch"),
+            (65, "does not match the state of batch"),
         ),
         (
             "hidden",
             alter(|proof| proof["account"] = Value::Null),
             "state",
-            (65, "is not as the state of batch"),
+            (65, "does not match the state of batch"),
         ),
         (
             "slot",
             alter(|proof| raise(&mut proof["storage"][0]["value"])),
             "state",
-            (65, "is not as the state of batch"),
+            (65, "does not match the state of batch"),
         ),
         (
             "another",
             alter(|proof| flip(&mut proof["address"])),
             "other-question",
-            (65, "was asked for, the proof is of"),
+            (65, "but the proof is for"),
         ),
         ("signature", alter(|proof| flip(&mut proof["certificate"])), "certificate", (65, "does not verify")),
         (
@@ -219,14 +219,14 @@ fn lies(old: Value) -> Vec<(&'static str, liar::Lie, &'static str, (i32, &'stati
             "chain",
             alter(|proof| flip(&mut proof["genesisProof"])),
             "other-chain",
-            (65, "is not of the chain with genesis"),
+            (65, "does not belong to the chain with genesis"),
         ),
         ("validators", withheld, "unknown-epoch", (75, "the validators are known up to epoch 0")),
         (
             "old",
             alter(move |proof| *proof = old.clone()),
             "too-old",
-            (75, "ms old, at most 2000 ms are allowed"),
+            (75, "ms old, but at most 2000 ms are allowed"),
         ),
     ]
 }

@@ -76,7 +76,7 @@ impl<'a> Reader<'a> {
         usize::try_from(count)
             .ok()
             .filter(|count| *count <= self.0.len())
-            .ok_or(invalid("more is announced than there are bytes for"))
+            .ok_or(invalid("they announce more than their bytes hold"))
     }
 
     pub(super) fn bytes(&mut self, len: usize) -> Result<&'a [u8], CodecError> {

@@ -32,7 +32,7 @@ pub struct Decoded {
 pub fn decode(bytes: &[u8], context: &HintContext, keys_max: usize) -> Result<Decoded, CodecError> {
     let mut reader = Reader(bytes);
     if reader.byte()? != HINTS_VERSION {
-        return Err(invalid("their version is not known"));
+        return Err(invalid("their version is unknown"));
     }
     let mut keys = None;
     let (mut conflicts, mut rows) = (None, None);
@@ -115,7 +115,7 @@ impl<'a> Decoder<'a> {
             }
         }
         if !reader.is_empty() {
-            return Err(invalid("something follows the last account"));
+            return Err(invalid("bytes follow the last account"));
         }
         Ok(Hints { accounts })
     }
@@ -127,7 +127,7 @@ impl<'a> Decoder<'a> {
             None => known.get_index(number),
             Some(further) => self.further.get(further),
         });
-        found.copied().ok_or(invalid("there is no such address"))
+        found.copied().ok_or(invalid("an address number is unknown"))
     }
 
     fn account(&mut self, reader: &mut Reader<'_>, account: &mut AccountHints) -> Result<(), CodecError> {
@@ -179,7 +179,7 @@ impl<'a> Decoder<'a> {
         let mut outer = [None; OUTER_MAX];
         let depth = usize::from(head >> 2);
         if depth > OUTER_MAX {
-            return Err(invalid("mappings are nested deeper than the format knows"));
+            return Err(invalid("mappings are nested deeper than the format allows"));
         }
         for place in &mut outer[..depth] {
             let kind = reader.byte()?;
@@ -193,7 +193,7 @@ impl<'a> Decoder<'a> {
             BY_ADDRESS => Ok(self.address(ascending.next(reader)?)?.into_word()),
             BY_NUMBER => Ok(from_number(ascending.next(reader)?)),
             BY_WORD => reader.word(),
-            _ => Err(invalid("a group is of a kind that the format does not know")),
+            _ => Err(invalid("the kind of a group is unknown")),
         }
     }
 }

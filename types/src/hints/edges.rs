@@ -25,7 +25,7 @@ pub(super) fn encode(conflicts: &Conflicts) -> Vec<u8> {
 pub(super) fn decode(mut reader: Reader<'_>, transactions: usize) -> Result<Conflicts, CodecError> {
     // A transaction takes at least two bytes.
     if reader.checked(transactions as u64 * 2).is_err() {
-        return Err(invalid("conflicts are of a shorter batch"));
+        return Err(invalid("the conflicts belong to a shorter batch"));
     }
     let mut conflicts = Conflicts::default();
     for index in 0..transactions as u64 {
@@ -35,10 +35,11 @@ pub(super) fn decode(mut reader: Reader<'_>, transactions: usize) -> Result<Conf
         for _ in 0..reader.count()? {
             let earlier =
                 index.checked_sub(1).and_then(|before| before.checked_sub(ascending.next(&mut reader).ok()?));
-            predecessors.push(earlier.ok_or(invalid("a transaction waits for none before it"))? as u32);
+            predecessors
+                .push(earlier.ok_or(invalid("a transaction waits for one that is not before it"))? as u32);
         }
         predecessors.reverse();
         conflicts.predecessors.push(predecessors);
     }
-    if reader.is_empty() { Ok(conflicts) } else { Err(invalid("conflicts are of a longer batch")) }
+    if reader.is_empty() { Ok(conflicts) } else { Err(invalid("the conflicts belong to a longer batch")) }
 }

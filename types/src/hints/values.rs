@@ -99,7 +99,7 @@ pub(super) fn decode(mut reader: Reader<'_>, hints: &Hints) -> Result<Vec<RowBef
     let keys = hints.keys().count();
     // A row takes at least a byte.
     if reader.checked(keys as u64).is_err() {
-        return Err(invalid("values are of fewer keys"));
+        return Err(invalid("the values are for fewer keys"));
     }
     let mut rows = Vec::with_capacity(keys);
     let mut codes = Vec::new();
@@ -110,7 +110,7 @@ pub(super) fn decode(mut reader: Reader<'_>, hints: &Hints) -> Result<Vec<RowBef
         };
         rows.extend(row.map(|row| (key, row)));
     }
-    if reader.is_empty() { Ok(rows) } else { Err(invalid("values are of more keys")) }
+    if reader.is_empty() { Ok(rows) } else { Err(invalid("the values are for more keys")) }
 }
 
 /// Returns `None` for an unknown row, as [`slot`] does.
@@ -150,7 +150,7 @@ fn slot(reader: &mut Reader<'_>, hints: &Hints) -> Result<Option<Option<StateVal
 
 fn address(reader: &mut Reader<'_>, hints: &Hints) -> Result<Address, CodecError> {
     let account = usize::try_from(reader.number()?).ok().and_then(|number| hints.accounts.get(number));
-    Ok(account.ok_or(invalid("a value names an account that they do not"))?.address)
+    Ok(account.ok_or(invalid("a value names an account that the hints lack"))?.address)
 }
 
 fn number(reader: &mut Reader<'_>, len: u8) -> Result<U256, CodecError> {

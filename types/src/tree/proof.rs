@@ -43,7 +43,7 @@ pub enum StateRangeError {
     #[error("a sibling of the range proof is out of place")]
     BadSibling,
     /// Rows and siblings do not yield the expected root: a row is missing, surplus or altered.
-    #[error("rows and range proof give the state root {found}, certified is {expected}")]
+    #[error("rows and range proof give the state root {found}, but the certified root is {expected}")]
     WrongRoot {
         /// The root computed from leaves and siblings.
         found: Digest,

@@ -294,7 +294,7 @@ impl Taker {
         // A peer passes on only what its own pool took, so a malformed or unsigned transaction is its fault.
         let junk = |error: TransactionError| {
             let reason = reason_of(&error);
-            tracing::trace!(peer = %peer.short(), %error, "forwarded transaction is none");
+            tracing::trace!(peer = %peer.short(), %error, "forwarded transaction is malformed or unsigned");
             self.pool.count_refused(reason, 1);
             (Some(reason), JUNK)
         };

@@ -167,7 +167,7 @@ async fn the_proposers_refusal_reaches_the_sender() {
     until("it is dropped", || !node.pool.contains(&hash)).await;
     let refused = give(&node, &transaction).unwrap_err();
     assert!(matches!(refused, SubmitError::Pool(PoolError::Dropped { .. })), "{refused}");
-    assert!(refused.to_string().contains("could not be executed by the proposer"), "{refused}");
+    assert!(refused.to_string().contains("failed to execute at the proposer"), "{refused}");
     // The proposer does not execute it again, whoever sends it.
     assert_eq!(told(&proposer, id(9), &[transaction]).await, [Some(Refused::NotExecutable)]);
 }

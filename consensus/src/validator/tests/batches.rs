@@ -138,7 +138,7 @@ fn a_dud_costs_one_look() {
     assert_eq!(built.rejected, [duds[0].hash]);
     pool.reject(&built.rejected);
     let again = pool.add(duds[0].clone()).unwrap_err().to_string();
-    assert!(again.contains("could not be executed by the proposer"), "{again}");
+    assert!(again.contains("failed to execute at the proposer"), "{again}");
 }
 
 /// Goal: batches are built and executed ahead of their commits, each on the one before and without its transactions.

@@ -59,8 +59,8 @@ async fn messages_are_taken_from_validators() {
         Request::Order(Box::new(ordered))
     };
     for (request, reason) in [
-        (Request::Say(Epoch(1), word), "the message is of epoch 1"),
-        (other_order(|it| it.order.epoch = Epoch(1)), "the message is of epoch 1"),
+        (Request::Say(Epoch(1), word), "the message belongs to epoch 1"),
+        (other_order(|it| it.order.epoch = Epoch(1)), "the message belongs to epoch 1"),
         (other_order(|it| it.signature.0[9] ^= 1), "is signed by the primary"),
     ] {
         let refused = send(primary, &request).await.unwrap_err();

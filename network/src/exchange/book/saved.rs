@@ -98,11 +98,11 @@ impl Book {
             return Err(invalid("it has another version"));
         }
         if saved.chain != *chain {
-            return Err(invalid("it is of another chain"));
+            return Err(invalid("it belongs to another chain"));
         }
         let mut book = Book::new(saved.secret, local, reach);
         for saved in saved.entries {
-            let record = saved.record.check_kept().map_err(|_| invalid("a record has no sound form"))?;
+            let record = saved.record.check_kept().map_err(|_| invalid("a record is malformed"))?;
             let has_slot = matches!(saved.standing, SavedStanding::Reached { has_slot: true, .. });
             let standing = match saved.standing {
                 SavedStanding::Heard => Standing::Heard,

@@ -30,37 +30,33 @@ pub enum OrderError {
     Own(PeerId),
     /// The configuration names the peer, with its address.
     #[error(
-        "{0} stands in network.peers, which says where it is dialled: change it there and start the node again; one that was removed \
-         comes back with the address that stands there"
+        "{0} is in network.peers, which sets its address: change it there and start the node again; a removed peer comes back with that address"
     )]
     Configured(PeerId),
     /// No peer can be dialled at this address.
     #[error(
-        "nobody can be dialled at {0}: that is where a peer listens, on any address of its machine; write the address, or the name, and the UDP port at \
-         which it is reached from here, as KEY@HOST:PORT"
+        "this node cannot dial {0}: that is an address to listen on, for any address of the peer's machine; write \
+        the address or name and the UDP port at which the peer is reachable from here, as KEY@HOST:PORT"
     )]
     NoAddress(PeerTarget),
     /// The most peers that can be added have been added.
-    #[error(
-        "{ADDED_MAX} peers have been added, and more cannot be: remove one, or list them in network.peers"
-    )]
+    #[error("the limit of {ADDED_MAX} added peers is reached: remove one, or list peers in network.peers")]
     TooMany,
     /// The most bans that the operator can order are in effect.
     #[error(
-        "{ORDERED_BANS_MAX} bans of the operator stand, and more cannot be: lift one with `slipstream peers unban`"
+        "the limit of {ORDERED_BANS_MAX} operator's bans is reached: lift one with `slipstream peers unban`"
     )]
     TooManyBans,
     /// All places are reserved.
-    #[error("there is no place to keep for another peer: raise network.peers_max and start the node again")]
+    #[error("no place is free for another peer: raise network.peers_max and start the node again")]
     NoPlace,
     /// The peer is not one that this node is ordered or configured to dial.
     #[error(
-        "{0} was not added, and network.peers does not name it, or it is removed already: `slipstream peers list` shows whom this \
-         node dials"
+        "this node does not dial {0}: it was never added, or is already removed; `slipstream peers list` shows the dialled peers"
     )]
     NotAdded(PeerId),
     /// The peer is not banned.
-    #[error("{0} is not banned: `slipstream peers list` shows who is")]
+    #[error("{0} is not banned: `slipstream peers list` shows the banned peers")]
     NotBanned(PeerId),
     /// The network is shutting down.
     #[error("the node is shutting down")]
@@ -101,7 +97,7 @@ pub(super) fn obey(
     }
     let forgotten = orders.bans.len().saturating_sub(ORDERED_BANS_MAX);
     if forgotten > 0 {
-        warn!(forgotten, "the operator's bans are more than can stand; the last ones are forgotten");
+        warn!(forgotten, "the operator's bans exceed the limit; dropping the last ones");
     }
     let configured = config.others(local).filter(|peer| !orders.removed.contains(&peer.id));
     let mut dialled: Vec<PeerTarget> = configured.cloned().collect();
@@ -113,7 +109,7 @@ pub(super) fn obey(
         if peers.reserve(peer.id, now).is_ok() {
             dialled.push(peer.clone());
         } else {
-            warn!(%peer, "no place is left for a peer that the operator added; raise network.peers_max");
+            warn!(%peer, "no place is free for a peer that the operator added; raise network.peers_max");
         }
     }
     dialled

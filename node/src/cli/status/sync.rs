@@ -205,14 +205,14 @@ mod tests {
     #[test]
     fn restoring_shows_progress() {
         let sync = json!({
-            "phase": "snapshot", "reason": "no peer keeps batch 1 any more", "head": 0, "target": 300, "waiting": null,
+            "phase": "snapshot", "reason": "no peer keeps batch 1", "head": 0, "target": 300, "waiting": null,
             "batches": 0, "batches_replayed": 0, "transactions": 0, "bytes_received": 0,
             "snapshot": { "number": 200, "rows": 4_500_000, "rows_total": 10_000_000, "rows_per_second": 44_000.0,
                 "eta_seconds": 125.0, "share": 0.45, "rows_kept": 12_000, "bytes_kept": 1 },
         });
         let health = json!({ "behind_batches": 300, "eta_seconds": null });
         let expected = "sync         snapshot (mode auto)
-  because    no peer keeps batch 1 any more
+  because    no peer keeps batch 1
   target     batch 300, 300 ahead
   progress   45.0 %, 4.5 M of about 10.0 M rows, 44.0 k rows/s, about 2 min 05 s left
   restores   batch 200; 12.0 k rows kept of an older one
@@ -228,13 +228,13 @@ mod tests {
     fn a_backfill_shows_its_progress() {
         let mut backfill = json!({
             "wanted_from": 1, "lowest": 4_001, "batches_left": 4_000, "batches_per_second": 800.0,
-            "bytes_per_second": 1_048_576.0, "eta_seconds": 5.0, "reason": "asks 0123456789; the next are batches 3745 to 4000",
+            "bytes_per_second": 1_048_576.0, "eta_seconds": 5.0, "reason": "asking 0123456789; next: batches 3745 to 4000",
         });
         let line = |backfill: &Value| {
             let text = shown(json!({}), json!({ "phase": "idle", "backfill": backfill }));
             text.lines().find(|line| line.starts_with("  history")).map(str::to_owned)
         };
-        let expected = "  history    all from batch 4001 on, 4000 left to batch 1, 800 batches/s, 1.0 MiB/s, about 5.0 s left: asks 0123456789; the next are batches 3745 to 4000";
+        let expected = "  history    all from batch 4001 on, 4000 left to batch 1, 800 batches/s, 1.0 MiB/s, about 5.0 s left: asking 0123456789; next: batches 3745 to 4000";
         assert_eq!(line(&backfill).as_deref(), Some(expected));
         backfill["batches_per_second"] = json!(0.0);
         (backfill["eta_seconds"], backfill["reason"]) = (Value::Null, json!("the head comes first"));
@@ -246,12 +246,12 @@ mod tests {
     /// Goal: a node that stands still names the reason and when it tries again.
     #[test]
     fn standing_still_has_a_reason_and_a_time() {
-        let waiting = json!({ "reason": "all peers pause; no peer can be asked", "retry_ms": 250 });
+        let waiting = json!({ "reason": "all peers are paused; no peer is available", "retry_ms": 250 });
         let sync = json!({ "phase": "waiting for peers", "reason": "", "waiting": waiting });
         let blocker = json!({ "reason": "no_peers", "text": "none", "alert": true, "retry_ms": 4_200 });
         let text = shown(json!({ "blocker": blocker, "eta_seconds": null }), sync);
         assert!(text.starts_with("sync         waiting for peers (mode auto)\n"), "{text}");
-        let line = "  waiting    all peers pause; no peer can be asked; tries again in 250 ms\n";
+        let line = "  waiting    all peers are paused; no peer is available; tries again in 250 ms\n";
         assert!(text.contains(line) && text.contains(", blocked\n"), "{text}");
     }
 

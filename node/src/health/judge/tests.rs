@@ -151,13 +151,15 @@ fn a_node_behind_says_by_how_much_and_alerts_when_nothing_comes() {
         assert!(health.syncing && !health.blocker.as_ref().unwrap().alert);
         assert_eq!((health.state, health.eta_seconds), (State::CatchingUp, Some(9.0)));
     }
-    rig.signs.waiting = Some("no connected peer serves batch 959 as the policy asks".into());
+    rig.signs.waiting = Some("no connected peer serves batch 959 in a way that the policy allows".into());
     rig.signs.phase = Phase::Stuck;
     assert_eq!(reason(&rig.wait(29)), Some(Reason::Behind));
     let health = rig.wait(1);
     assert_eq!(reason(&health), Some(Reason::Stalled));
     assert!(
-        text(&health).ends_with("nothing for 30 s: no connected peer serves batch 959 as the policy asks")
+        text(&health).ends_with(
+            "nothing for 30 s: no connected peer serves batch 959 in a way that the policy allows"
+        )
     );
     assert!(health.blocker.as_ref().unwrap().alert && health.syncing && health.eta_seconds.is_none());
 }

@@ -121,7 +121,7 @@ async fn what_cannot_be_proved_is_refused() {
     (0..70).for_each(|_| grow(&store, true, None));
     let (code, text) = rpc.error("slipstream_getProof", ask("0x4")).await;
     assert!(
-        code == -32000 && text.starts_with("the state of batch 4 cannot be proved here: it is too old"),
+        code == -32000 && text.starts_with("this node cannot prove the state of batch 4: it is too old"),
         "{text}"
     );
 }

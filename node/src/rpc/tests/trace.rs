@@ -133,7 +133,7 @@ async fn refusals() {
             "debug_traceTransaction",
             json!([hash, { "tracer": "{}" }]),
             -32602,
-            "tracers in JavaScript are not run here",
+            "this node does not run tracers in JavaScript",
         ),
         ("debug_traceCall", json!([{}, "latest", { "txIndex": "0x0" }]), -32602, "txIndex is not supported"),
         ("debug_traceCall", json!([{ "gas": "0x5" }]), -32000, "intrinsic gas too low"),
@@ -241,6 +241,6 @@ async fn damage_is_no_trace() {
     for method in ["debug_traceTransaction", "trace_transaction"] {
         let (code, text) = rpc.error(method, json!([keccak256(&raws[1])])).await;
         assert_eq!(code, -32603, "{method}: {text}");
-        assert!(text.contains("did not do again what its receipt says"), "{text}");
+        assert!(text.contains("again contradicts its receipt"), "{text}");
     }
 }

@@ -96,12 +96,12 @@ async fn manifests_are_what_their_names_say() {
     let good = fs::read(second).unwrap();
     fs::copy(first, second).unwrap();
     let error = verified(&archive, None).await.unwrap_err();
-    assert!(error.to_string().contains("it is of another batch than its name says"), "{error}");
+    assert!(error.to_string().contains("its content belongs to another batch than its name says"), "{error}");
     let mut later = good;
     later[0] += 1;
     fs::write(second, later).unwrap();
     let error = verified(&archive, None).await.unwrap_err();
-    assert!(error.to_string().contains("it has the format 2, this program reads 1"), "{error}");
+    assert!(error.to_string().contains("it has format 2, but this program reads format 1"), "{error}");
     // The older one is as good as ever, and the damaged one does not stop an export.
     verified(&archive, Some(BatchNumber::new(1))).await.unwrap();
     ledger.touch([2]);

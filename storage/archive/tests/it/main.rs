@@ -173,7 +173,7 @@ async fn a_late_answer_is_waited_for_and_silence_is_not() {
     let failed = archive.snapshots().await.unwrap_err();
     assert!(began.elapsed() < Duration::from_secs(120), "{failed}");
     let text = format!("{failed} {failed:?}");
-    assert!(text.contains("cannot list snapshots of s3://bucket/net/main"), "{text}");
+    assert!(text.contains("cannot list snapshots in s3://bucket/net/main"), "{text}");
     assert!(!text.contains(server::SECRET), "{text}");
 }
 

@@ -85,7 +85,7 @@ fn remove_dir(dir: &Path) {
     if let Err(error) = fs::remove_dir_all(dir)
         && error.kind() != std::io::ErrorKind::NotFound
     {
-        tracing::warn!(dir = %dir.display(), %error, "an old snapshot could not be removed: remove it by hand");
+        tracing::warn!(dir = %dir.display(), %error, "cannot remove an old snapshot: remove it by hand");
     }
 }
 
@@ -105,7 +105,7 @@ fn remove_checkpoint(dir: &Path) {
 fn remove_beside(dir: PathBuf) {
     let removed = std::thread::Builder::new().name("snapshots".into()).spawn(move || remove_dir(&dir));
     if let Err(error) = removed {
-        tracing::warn!(%error, "an old snapshot is removed at the next start only");
+        tracing::warn!(%error, "cannot remove an old snapshot now: the next start removes it");
     }
 }
 
@@ -175,7 +175,10 @@ fn refusal(error: rocksdb::Error, dir: &Path) -> StorageError {
     let log =
         error.as_ref().split_once("log number: ").and_then(|(_, rest)| digits(rest).parse::<u64>().ok());
     if let Some(number) = log {
-        return StorageError::cut(dir, &format!("{number:06}.log is not as it was ({})", error.as_ref()));
+        return StorageError::cut(
+            dir,
+            &format!("{number:06}.log is missing or was changed ({})", error.as_ref()),
+        );
     }
     // RocksDB has no error code for this.
     let locked = ["While lock file", "lock hold by current process"];

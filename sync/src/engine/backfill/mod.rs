@@ -301,7 +301,7 @@ impl Engine {
                 tracing::info!(
                     lowest = lowest.get(),
                     wanted_from = wanted_from.get(),
-                    "the backfill of history begins: newest first, beside the head"
+                    "the backfill of history begins: newest batches first, while following the head"
                 );
             }
             return Ok(());
@@ -334,7 +334,7 @@ impl Engine {
                     wanted_from = wanted_from.get(),
                     per_second,
                     eta_seconds,
-                    "history is backfilled"
+                    "backfilling history"
                 );
             }
             Some(_) => {}
@@ -389,12 +389,12 @@ impl Engine {
                     others => format!(" and {others} more"),
                 };
                 let (first, last) = (newest.span.first, newest.span.last);
-                format!("asks {}{others}; the next are batches {first} to {last}", peer.short())
+                format!("asking {}{others}; next: batches {first} to {last}", peer.short())
             }
             (None, Some(_)) if self.backfill.rest.end(now).is_some() => {
-                "leaves links and cores to the head, which moves, for most of the time".into()
+                "resting: links and cores serve the head first".into()
             }
-            (None, Some(_)) => "checks and stores what came, or waits for a peer that has time".into(),
+            (None, Some(_)) => "storing what arrived, or waiting for a free peer".into(),
             (_, None) if self.is_backfilling(now) => "the head comes first".into(),
             (_, None) => "no connected peer keeps older batches".into(),
         }

@@ -169,10 +169,10 @@ impl Engine {
         next_step(&backlog, &self.book.holdings(now), |_| Some((true, ())))?;
         let reason = match &states.step {
             Some(Step::Asked { peer, to, .. }) => {
-                format!("asks {} for those from batch {to} on", peer.short())
+                format!("asking {} for the states from batch {to} on", peer.short())
             }
-            Some(_) => "checks and stores what came".into(),
-            None => "the head and the deltas that lead there come first".into(),
+            Some(_) => "checking and storing what arrived".into(),
+            None => "the head and the deltas of older batches come first".into(),
         };
         Some(PastStatesStatus { wanted_from: backlog.wanted_from, lowest: backlog.lowest, reason })
     }
@@ -199,7 +199,7 @@ impl Engine {
         (states.backlog, states.step, states.is_over) = (Some(backlog), None, is_over);
         let lowest = backlog.lowest.get();
         if is_complete {
-            tracing::info!(lowest, "the past states that the window wants are complete");
+            tracing::info!(lowest, "all past states of the window are here");
         }
         Ok(())
     }

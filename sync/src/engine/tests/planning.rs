@@ -40,7 +40,7 @@ fn a_snapshot_is_taken_although_everything_was_fetched() {
     let mut rig = fetched(1.0);
     assert_eq!((rig.head(), rig.asked(A).len()), (0, 0));
     assert!(rig.status().eta_seconds.is_some_and(|seconds| seconds > 20.0), "{:#?}", rig.status());
-    assert!(rig.status().reason.contains("what is left"), "{}", rig.status().reason);
+    assert!(rig.status().reason.contains("the rest takes"), "{}", rig.status().reason);
     // Its answer passes its checks: now it has delivered.
     rig.holds_jobs = true;
     rig.work_checks();

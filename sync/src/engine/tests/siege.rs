@@ -217,7 +217,7 @@ fn hints_that_nobody_asked_for_are_refused() {
     let held = verify::range(range(), &with, 40, &trust).unwrap();
     assert!(held.held_bytes() > held.certified_bytes(), "hints count as held");
     let error = verify::range(range(), &request(Parts::BODY), 40, &trust).unwrap_err().to_string();
-    assert!(error.contains("not asked for"), "{error}");
+    assert!(error.contains("not requested"), "{error}");
 }
 
 /// Goal: a node that asks for a chunk takes no more than a chunk, and likewise for every other request.

@@ -299,7 +299,7 @@ fn a_snapshot_that_can_show_the_waypoint_goes_first() {
 #[test]
 fn who_is_before_the_waypoint_waits_for_it() {
     let reason = |waypoint| Case { waypoint, ..Case::new(Mode::Auto, 50) }.plan(&[peer(1, 50)]).reason;
-    assert_eq!(reason(51), "no peer has batch 51, the waypoint's, yet");
+    assert_eq!(reason(51), "no peer has reached the waypoint's batch 51 yet");
     assert_eq!(reason(50), "no peer has a newer batch");
 }
 
@@ -310,24 +310,32 @@ fn a_leap_that_cannot_be_made_is_explained() {
     let far = offering(1, 90_000, 80_000, 1_000);
     let none = "no peer offers a snapshot ahead of this node";
     for (mode, head, given_up, peer, expected) in [
-        (Mode::Snapshot, 0, 0, peer(1, 5_000), Some(format!("snapshot asked for, but {none}; "))),
-        (Mode::Snapshot, 0, 0, peer(1, 5), Some(format!("snapshot asked for, but {none}; "))),
-        (Mode::Snapshot, 10, 0, peer(1, 5_000), Some(format!("snapshot asked for, but {none}; "))),
+        (Mode::Snapshot, 0, 0, peer(1, 5_000), Some(format!("the policy asks for snapshot, but {none}; "))),
+        (Mode::Snapshot, 0, 0, peer(1, 5), Some(format!("the policy asks for snapshot, but {none}; "))),
+        (Mode::Snapshot, 10, 0, peer(1, 5_000), Some(format!("the policy asks for snapshot, but {none}; "))),
         (
             Mode::Snapshot,
             0,
             2,
             peer(1, 5_000),
-            Some("snapshot asked for, but nobody sends the snapshots that peers offer; ".into()),
+            Some(
+                "the policy asks for snapshot, but peers do not send the snapshots that they offer; ".into(),
+            ),
         ),
-        (Mode::RangeDelta, 0, 0, peer(1, 5_000), Some(format!("range_delta asked for, but {none}; "))),
+        (
+            Mode::RangeDelta,
+            0,
+            0,
+            peer(1, 5_000),
+            Some(format!("the policy asks for range_delta, but {none}; ")),
+        ),
         (
             Mode::RangeDelta,
             10,
             0,
             pruned(offering(1, 5_000, 4_900, 1_000)),
             Some(format!(
-                "range_delta asked for, but no peer that offers a snapshot at most {RANGE_DELTA_BATCHES_MAX} batches ahead keeps the \
+                "the policy asks for range_delta, but no peer that offers a snapshot at most {RANGE_DELTA_BATCHES_MAX} batches ahead keeps the \
                  deltas from batch 1 on; "
             )),
         ),
@@ -336,14 +344,14 @@ fn a_leap_that_cannot_be_made_is_explained() {
             10,
             0,
             far,
-            Some("range_delta asked for, but no peer that offers a snapshot at most".into()),
+            Some("the policy asks for range_delta, but no peer that offers a snapshot at most".into()),
         ),
         (Mode::Snapshot, 10, 0, peer(1, 30), None),
         (Mode::RangeDelta, 10, 0, peer(1, 30), None),
         (Mode::Auto, 0, 0, peer(1, 5_000), None),
     ] {
         let plan = Case { given_up, ..Case::new(mode, head) }.plan(&[peer]);
-        let found = plan.reason.contains("asked for").then_some(&plan.reason);
+        let found = plan.reason.contains("the policy asks for").then_some(&plan.reason);
         match &expected {
             Some(expected) => assert!(plan.reason.starts_with(expected), "{expected}: {plan:?}"),
             None => assert_eq!(found, None, "{mode:?} {head}"),
@@ -400,7 +408,7 @@ fn peers_that_serve_different_things_are_used_at_once() {
     let plan = case.plan(&[bodies.clone(), deltas(2.5e6)]);
     let replayed = plan.replayed.expect("both modes");
     assert!((0.2..0.8).contains(&replayed), "{plan:?}");
-    assert!(plan.reason.contains("beside deltas"), "{}", plan.reason);
+    assert!(plan.reason.contains("and deltas of the others take"), "{}", plan.reason);
     assert_eq!(case.plan(&[bodies.clone(), deltas(50e3)]).replayed, None, "it would bring next to nothing");
     for mode in [Mode::Replay, Mode::Delta] {
         assert_eq!(Case::new(mode, 0).plan(&[bodies.clone(), deltas(2.5e6)]).replayed, None);

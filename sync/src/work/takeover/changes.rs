@@ -66,7 +66,7 @@ impl Way for Changes {
         // Several chunks together may have too many, which no single peer is to blame for. One chunk alone is its
         // sender's fault.
         if chunk.entry_bytes() > self.bytes_max {
-            let violation = Violation::Unrelated("one chunk has more changes than all of the batches");
+            let violation = Violation::Unrelated("one chunk has more changes than all batches together");
             return Ok(Added::checked(Err(violation.into())));
         }
         match self.takeover.add(chunk) {

@@ -258,7 +258,7 @@ impl Worker {
     fn chunk(&self, answer: Vec<u8>, request: &Request) -> Result<Step, SyncError> {
         let (Request::Chunk { first, .. } | Request::RangeDelta(RangeDeltaRequest { first, .. })) = *request
         else {
-            return Err(SyncError::Worker("a request that asks for no chunk".into()));
+            return Err(SyncError::Worker("an answer came for a request without a chunk".into()));
         };
         let added = self.active().map(|way| way.add(answer, request)).transpose()?;
         let Added { checked, judged } = added.unwrap_or_else(|| Added::checked(Ok(())));
@@ -318,7 +318,7 @@ fn open_codes(answer: &[u8], hashes: &[Digest]) -> Result<Codes, Fault> {
     let codes = decode_codes(answer)?;
     let same = |(code, hash): (&Code, &Digest)| keccak256(&code[..]).0 == hash.0;
     if codes.codes.len() != hashes.len() || !codes.codes.iter().zip(hashes).all(same) {
-        return Err(Violation::Unrelated("code that does not have the hash asked for").into());
+        return Err(Violation::Unrelated("it has code whose hash was not requested").into());
     }
     Ok(codes)
 }

@@ -97,7 +97,7 @@ impl Way for Rows {
             Checked::Divided => {}
             Checked::Refetch => {
                 let first = span.first;
-                tracing::debug!(?first, "rows of the older snapshot do not fit and are fetched again");
+                tracing::debug!(?first, "rows of the older snapshot do not match; fetching them again");
                 if doubts.waiting.len() < DOUBTS_MAX {
                     doubts.waiting.insert(first, Doubted { from, span, proof });
                 }
@@ -124,11 +124,11 @@ fn open_chunk(answer: Vec<u8>, span: Span, bytes_max: u32, root: Digest) -> Resu
     let content = Blob::from_bytes(answer)?.content(BlobKind::StateChunk)?;
     let chunk = VerifiedChunk::open(content, root).map_err(Violation::from)?;
     if chunk.first() != span.first || chunk.last() > span.last {
-        return Err(Violation::Unrelated("the chunk begins or ends elsewhere").into());
+        return Err(Violation::Unrelated("the chunk begins or ends at another path than requested").into());
     }
     // Otherwise a liar could serve one path at a time for ever, each with a good proof.
     if chunk.last() < span.last && chunk.rows() < bytes_max as usize / ROW_BYTES {
-        return Err(Violation::Unrelated("the chunk ends early").into());
+        return Err(Violation::Unrelated("the chunk ends before it is full").into());
     }
     Ok(chunk)
 }

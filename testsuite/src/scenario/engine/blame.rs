@@ -223,7 +223,7 @@ mod tests {
             (NetworkError::Deadline { peer, deadline: Duration::from_secs(10) }, Charge::Silent),
             (NetworkError::Closed { peer }, Charge::Silent),
             (refused(Refusal::not_kept("pruned")), Charge::Behind),
-            (refused(Refusal::failed("the store of this node failed")), Charge::Failed),
+            (refused(Refusal::failed("this node's store failed")), Charge::Failed),
             (refused(Refusal::malformed("too long")), Charge::Wrong),
             (NetworkError::Malformed { peer, what: "no length" }, Charge::Wrong),
         ] {
@@ -232,7 +232,7 @@ mod tests {
         }
         assert_eq!(Charge::of_pause("announcement: batch 3 is far behind the head 900"), Charge::Behind);
         assert_eq!(
-            Charge::of_pause("it served batches of epoch 9, to which nothing of it leads"),
+            Charge::of_pause("it served batches of epoch 9, but its epoch ends do not lead there"),
             Charge::Wrong
         );
     }

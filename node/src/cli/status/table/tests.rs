@@ -139,7 +139,7 @@ fn table_says_why_a_node_is_not_ready_and_who_is_missing() {
             { "peer": format!("{ab}@192.0.2.1:7400"), "state": "connected", "seconds": 300, "attempts": 0, "next_attempt_ms": null,
                 "problem": null, "added": false },
             { "peer": format!("{cd}@192.0.2.2:7400"), "state": "wrong key", "seconds": 30, "attempts": 7, "next_attempt_ms": 4_200,
-                "problem": "the node at 192.0.2.2:7400 has another key", "added": false },
+                "problem": "the node at 192.0.2.2:7400 does not have the key", "added": false },
             { "peer": format!("{ef}@192.0.2.3:7400"), "state": "unreachable", "seconds": 4, "attempts": 1, "next_attempt_ms": 0,
                 "problem": "no answer within 5s", "added": true },
             { "peer": format!("{aa}@192.0.2.4:7400"), "state": "connecting", "seconds": null, "attempts": 0, "next_attempt_ms": 0,
@@ -155,7 +155,7 @@ fn table_says_why_a_node_is_not_ready_and_who_is_missing() {
              {no}@192.0.2.9:7400 3.0 ms, found, chosen
   exchange   1 of 8 chosen, 5 reached and 31 heard of; announced to others as 192.0.2.8:7400
 configured   {ab}@192.0.2.1:7400 connected for 5 min 00 s
-             {cd}@192.0.2.2:7400 wrong key for 30 s, 7 attempts, next in 4.2 s: the node at 192.0.2.2:7400 has another key
+             {cd}@192.0.2.2:7400 wrong key for 30 s, 7 attempts, next in 4.2 s: the node at 192.0.2.2:7400 does not have the key
              {ef}@192.0.2.3:7400 unreachable (added) for 4.0 s, 1 attempt, trying now: no answer within 5s
              {aa}@192.0.2.4:7400 connecting
 SHARED KEY   more than one node uses the key ab
