@@ -63,7 +63,7 @@ impl<I: Iterator<Item = Transaction>> Candidates for I {
     fn leave_out(&mut self) {}
 }
 
-/// Decides what a build has time for. [`Unhurried`] has time for everything.
+/// Decides what a build has time for. [`NoTimeLimit`] has time for everything.
 pub trait BuildClock {
     /// The interrupt that ends a transaction that takes too long, or the whole build.
     fn interrupt(&self) -> Interrupt;
@@ -83,9 +83,9 @@ pub trait BuildClock {
 
 /// A clock that never runs out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Unhurried;
+pub struct NoTimeLimit;
 
-impl BuildClock for Unhurried {
+impl BuildClock for NoTimeLimit {
     fn interrupt(&self) -> Interrupt {
         Interrupt::never()
     }
@@ -131,7 +131,7 @@ pub fn build(
     candidates: &mut dyn Candidates,
     limits: &BuildLimits,
 ) -> Result<Built, ExecuteError> {
-    build_by(&mut Unhurried, state, env, candidates, limits)
+    build_by(&mut NoTimeLimit, state, env, candidates, limits)
 }
 
 /// Builds as [`build`] does, within the time that `clock` allows. Candidates that the clock interrupts or leaves out

@@ -75,7 +75,7 @@ pub mod validators;
 
 pub use access::{AccessSet, announced_conflicts, conflicts};
 pub use access_list::{AccessListOutcome, create_access_list};
-pub use assemble::{BuildClock, BuildLimits, Built, Candidates, Room, Unhurried, build, build_by};
+pub use assemble::{BuildClock, BuildLimits, Built, Candidates, NoTimeLimit, Room, build, build_by};
 pub use body::{BodyError, decode_body, decode_each};
 pub use call::{CALL_GAS_MAX, CallOutcome, CallRequest, EstimateError, call, estimate_gas};
 pub use config::{ExecutorConfig, HintsMode};

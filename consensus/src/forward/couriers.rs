@@ -56,7 +56,7 @@ struct Courier {
 
 /// Whether a message can be sent now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Outlook {
+pub(super) enum SendReadiness {
     /// A receiver has room, or there is nobody to wait for.
     Now,
     /// When a message in flight ends, or at the given time at the latest.
@@ -140,20 +140,20 @@ impl Couriers {
 
     /// Returns whether the next message should wait for room at its receivers. A waiting message keeps its place; for a
     /// message without receivers, the pool must offer the transactions again.
-    pub(super) fn outlook(&self, connected: &[PeerId], now: Instant) -> Outlook {
+    pub(super) fn outlook(&self, connected: &[PeerId], now: Instant) -> SendReadiness {
         let proposer = connected.iter().find(|peer| self.is_from_proposer(peer));
         let wanted = match proposer {
-            _ if self.is_proposer() || connected.is_empty() => return Outlook::Now,
+            _ if self.is_proposer() || connected.is_empty() => return SendReadiness::Now,
             Some(proposer) if self.courier(proposer).failures == 0 => std::slice::from_ref(proposer),
             _ => connected,
         };
         if wanted.iter().any(|peer| self.has_room(peer, now)) {
-            return Outlook::Now;
+            return SendReadiness::Now;
         }
         let rests_until = |peer| self.courier(peer).rests_until.filter(|until| now < *until);
         match wanted.iter().all(|peer| rests_until(peer).is_some()) {
-            true => Outlook::Later(wanted.iter().filter_map(rests_until).min()),
-            false => Outlook::Later(None),
+            true => SendReadiness::Later(wanted.iter().filter_map(rests_until).min()),
+            false => SendReadiness::Later(None),
         }
     }
 
@@ -333,8 +333,8 @@ mod tests {
             let chosen = couriers.choose(&connected, begun);
             assert_eq!(chosen.iter().collect::<BTreeSet<_>>(), connected[3..].iter().collect());
         }
-        assert_eq!(couriers.outlook(hanging, begun), Outlook::Later(None));
-        assert_eq!(couriers.outlook(&connected, begun), Outlook::Now);
+        assert_eq!(couriers.outlook(hanging, begun), SendReadiness::Later(None));
+        assert_eq!(couriers.outlook(&connected, begun), SendReadiness::Now);
         let mut now = begun;
         let mut rests = Vec::new();
         for _ in 0..12 {
@@ -343,7 +343,7 @@ mod tests {
             }
             let soon = Duration::from_millis(1);
             assert!(
-                matches!(couriers.outlook(hanging, now + soon), Outlook::Later(Some(until)) if until > now)
+                matches!(couriers.outlook(hanging, now + soon), SendReadiness::Later(Some(until)) if until > now)
             );
             let rest = (1..=400).find(|s| couriers.has_room(&hanging[0], now + Duration::from_secs(*s)));
             rests.push(rest.unwrap());
@@ -367,15 +367,15 @@ mod tests {
             couriers.begin(proposer);
         }
         assert_eq!(couriers.choose(&connected, now), []);
-        assert_eq!(couriers.outlook(&connected, now), Outlook::Later(None));
+        assert_eq!(couriers.outlook(&connected, now), SendReadiness::Later(None));
         let pause = Duration::from_secs(1);
         couriers.end(&proposer, Ended::Busy(pause), now);
         assert_eq!(couriers.choose(&connected, now), [], "busy is no reason for detours");
-        assert_eq!(couriers.outlook(&connected, now), Outlook::Later(Some(now + pause)));
-        assert_eq!(couriers.outlook(&connected, now + pause), Outlook::Now);
+        assert_eq!(couriers.outlook(&connected, now), SendReadiness::Later(Some(now + pause)));
+        assert_eq!(couriers.outlook(&connected, now + pause), SendReadiness::Now);
         couriers.end(&proposer, Ended::Answered { taken: 3 }, now);
         couriers.end(&proposer, Ended::Failed, now);
-        assert_eq!(couriers.outlook(&connected, now), Outlook::Now, "others have room");
+        assert_eq!(couriers.outlook(&connected, now), SendReadiness::Now, "others have room");
         let chosen = couriers.choose(&connected, now);
         assert!(chosen.len() == FANOUT && !chosen.contains(&proposer));
         assert_eq!(couriers.choose(&connected, now + Duration::from_secs(2)).len(), FANOUT + 1);

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Forwarder, Item, QUEUE_MAX,
-    couriers::{Ended, Outlook},
+    couriers::{Ended, SendReadiness},
     message::{self, ANSWER_BYTES_MAX, MESSAGE_TRANSACTIONS_MAX, Outcome, Packed},
 };
 use crate::pool::{DropReason, Refused};
@@ -81,8 +81,8 @@ impl Forwarder {
             let (outlook, now) = (self.outlook(&connected), Instant::now());
             // A message that ends wakes the loop, too.
             let room = match outlook {
-                Outlook::Later(room) => (now + LOOK_INTERVAL).min(room.unwrap_or(now + FAR)),
-                Outlook::Now => now + FAR,
+                SendReadiness::Later(room) => (now + LOOK_INTERVAL).min(room.unwrap_or(now + FAR)),
+                SendReadiness::Now => now + FAR,
             };
             let items = tokio::select! {
                 () = shutdown.cancelled() => return,
@@ -105,12 +105,12 @@ impl Forwarder {
                     self.enqueue_all();
                     continue;
                 }
-                () = tokio::time::sleep_until(timers.remind), if outlook == Outlook::Now => {
+                () = tokio::time::sleep_until(timers.remind), if outlook == SendReadiness::Now => {
                     let lingering = self.pool.lingering(timers.mark, LINGERING_MAX);
                     (timers.mark, timers.remind) = (self.pool.sequence(), Instant::now() + LINGER);
                     lingering.into_iter().map(|transaction| (transaction, None)).collect()
                 }
-                Some(item) = queued.recv(), if outlook == Outlook::Now => gather(item, &mut queued).await,
+                Some(item) = queued.recv(), if outlook == SendReadiness::Now => gather(item, &mut queued).await,
             };
             self.send(&items, &mut sends);
         }
@@ -154,7 +154,7 @@ impl Forwarder {
         }
     }
 
-    fn outlook(&self, connected: &[PeerId]) -> Outlook {
+    fn outlook(&self, connected: &[PeerId]) -> SendReadiness {
         let mut couriers = self.couriers.lock();
         couriers.note_connected(connected);
         couriers.outlook(connected, Instant::now())

@@ -15,23 +15,23 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Content, Decided, Mail,
-    bench::Bench,
     bodies::Bodies,
     executed::Executed,
     execution::{Built, Failure, Making},
     fetching::Fetches,
-    held::Held,
     kept::Kept,
     lanes::{Landed, Lanes},
     ledger::Ledger,
+    logged_refusals::LoggedRefusals,
     message::{Ordered, OutcomeParts, Response},
     neglect::Neglect,
     opening::Opened,
     records::{Convictions, EVIDENCE},
-    said::Said,
     status::{Heard, Shown},
     timers::Timers,
     tip::Tip,
+    uncommitted_chain::UncommittedChain,
+    work_queue::WorkQueue,
     working::Working,
 };
 use crate::{
@@ -62,20 +62,20 @@ pub struct Driver {
     pub(super) ledger: Arc<Ledger>,
     pub(super) pool: Pool,
     pub(super) core: Core,
-    pub(super) held: Held,
+    pub(super) held: UncommittedChain,
     pub(super) kept: Kept,
     pub(super) bodies: Bodies,
     pub(super) working: Working,
     pub(super) fetches: Fetches,
     pub(super) neglect: Neglect,
     /// Executes one batch after the other.
-    pub(super) executions: Bench<Done>,
+    pub(super) executions: WorkQueue<Done>,
     /// Commits batches, while the next one is executed.
-    pub(super) commits: Bench<Done>,
+    pub(super) commits: WorkQueue<Done>,
     /// Makes durable what is about to be sent, beside executions and commits.
-    pub(super) records: Bench<Done>,
+    pub(super) records: WorkQueue<Done>,
     /// Reads committed batches that others request.
-    pub(super) lookups: Bench<Done>,
+    pub(super) lookups: WorkQueue<Done>,
     pub(super) lanes: Lanes<Tag>,
     pub(super) timers: Timers<Timer>,
     /// Outputs that wait for a record.
@@ -89,7 +89,7 @@ pub struct Driver {
     /// When each other validator was last heard.
     pub(super) heard: BTreeMap<u16, Heard>,
     /// The refusals that were logged for the current batch.
-    pub(super) said: Said,
+    pub(super) said: LoggedRefusals,
     pub(super) shown: Arc<watch::Sender<Shown>>,
     pub(super) view: watch::Sender<u64>,
     pub(super) evidence: watch::Sender<Arc<Vec<Evidence>>>,
@@ -188,7 +188,7 @@ impl Driver {
             ledger.set.validators.iter().enumerate().filter(|(index, _)| *index != usize::from(seat));
         let others = others.map(|(index, other)| (index as u16, other.public_key));
         let lanes = Lanes::new(transport, others);
-        let bench = || Bench::new(ledger.seams.machine.clone());
+        let bench = || WorkQueue::new(ledger.seams.machine.clone());
         let driver = Driver {
             seat,
             clock,
@@ -212,7 +212,7 @@ impl Driver {
             mail,
             head,
             heard: BTreeMap::new(),
-            said: Said::default(),
+            said: LoggedRefusals::default(),
             shown,
             view,
             evidence,

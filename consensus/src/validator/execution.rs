@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::{
     build_timer::BuildTimer,
     executed::{Executed, Parts},
-    ledger::{Ground, Ledger, hashes},
+    ledger::{ExecutionBase, Ledger, hashes},
     message::{Ordered, OutcomeParts},
     pace::Pace,
     stop::Stop,
@@ -224,7 +224,7 @@ impl Ledger {
     /// following does.
     fn read_ahead(
         &self,
-        ground: &Ground,
+        ground: &ExecutionBase,
         pool: &Pool,
         making: &Making,
         timestamp_ms: u64,
@@ -310,7 +310,7 @@ impl Ledger {
     /// Executes the transactions. Nobody vouches for the order's hints, so their values stay unused.
     fn run(
         &self,
-        ground: &Ground,
+        ground: &ExecutionBase,
         basis: &Basis<'_>,
         transactions: &[Transaction],
         ordered: &Ordered,
@@ -409,14 +409,14 @@ impl Ledger {
     }
 
     /// The parts of the batch that are settled before its execution.
-    fn basis<'a>(&self, ground: &'a Ground, view: u64, timestamp_ms: u64) -> Basis<'a> {
+    fn basis<'a>(&self, ground: &'a ExecutionBase, view: u64, timestamp_ms: u64) -> Basis<'a> {
         let parent: &BatchHeader = &ground.parent.header;
         Basis { parent, epoch: self.set.epoch, timestamp_ms, proposer: self.proposer(view) }
     }
 
     /// Computes the state after the batch. Returns `None` if a batch was committed meanwhile: the batch's own root is
     /// then out of reach.
-    fn speculate(&self, ground: &Ground, delta: &Delta) -> Result<Option<Speculation>, StorageError> {
+    fn speculate(&self, ground: &ExecutionBase, delta: &Delta) -> Result<Option<Speculation>, StorageError> {
         if let Some(before) = &ground.before {
             return self.store.speculate_after(before, delta).map(Some);
         }
@@ -425,7 +425,7 @@ impl Ledger {
         Ok((self.store.head()?.header == *ground.view.head()).then_some(speculation))
     }
 
-    fn finish(&self, ground: &Ground, made: Made) -> Result<Executed, StorageError> {
+    fn finish(&self, ground: &ExecutionBase, made: Made) -> Result<Executed, StorageError> {
         let Made { order, sealed, delta, layer, hashes, speculation, rejected } = made;
         let before = ground.state().reader();
         let next = executor::next_validators(self.contract, &sealed.header, &before, &delta)?;

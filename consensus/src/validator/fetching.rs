@@ -13,9 +13,9 @@ use super::{
     driver::{Done, Driver, Tag, Timer},
     executed::Executed,
     execution::Failure,
-    held::HELD_MAX,
     lanes::{Landed, Parcel},
     message::{self, OUTCOME_BYTES_MAX, OutcomeParts, Request, Response},
+    uncommitted_chain::HELD_MAX,
 };
 use crate::{
     error::{ConsensusError, ProposalError},

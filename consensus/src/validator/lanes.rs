@@ -13,7 +13,7 @@ use slipstream_network::{NetworkError, PeerId, Protocol, RefusalKind, RequestLim
 use slipstream_types::BatchNumber;
 use tokio::task::JoinSet;
 
-use super::{message::REQUEST_BYTES_MAX, said::Said};
+use super::{logged_refusals::LoggedRefusals, message::REQUEST_BYTES_MAX};
 use crate::error::ConsensusError;
 
 /// Most requests in flight to one validator: the votes of several batches, where a round trip takes longer than a
@@ -58,7 +58,7 @@ struct Lane<T> {
     bytes: usize,
     queue: VecDeque<Parcel<T>>,
     /// The refusals that were logged.
-    said: Said,
+    said: LoggedRefusals,
     /// Whether the validator's silence was logged.
     silent: bool,
 }
@@ -86,7 +86,7 @@ impl<T: Copy + Send + 'static> Lanes<T> {
         others: impl Iterator<Item = (u16, PeerId)>,
     ) -> Lanes<T> {
         let lane = |(seat, peer)| {
-            let (queue, said) = (VecDeque::new(), Said::default());
+            let (queue, said) = (VecDeque::new(), LoggedRefusals::default());
             (seat, Lane { peer, in_flight: 0, bytes: 0, queue, said, silent: false })
         };
         Lanes {

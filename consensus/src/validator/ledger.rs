@@ -35,7 +35,7 @@ pub(super) struct Ledger {
 }
 
 /// The base of an execution: a committed state, and the batches executed since.
-pub(super) struct Ground {
+pub(super) struct ExecutionBase {
     pub(super) view: View,
     pub(super) overlay: Overlay,
     /// The parent of the next batch.
@@ -44,7 +44,7 @@ pub(super) struct Ground {
     pub(super) before: Option<SpeculatedState>,
 }
 
-impl Ground {
+impl ExecutionBase {
     /// The state after the parent.
     pub(super) fn state(&self) -> State<'_> {
         State::on(&self.view, &self.overlay).expect("a ground is whole when it is made")
@@ -76,7 +76,7 @@ impl Ledger {
         &self,
         chain: &[Arc<Executed>],
         number: BatchNumber,
-    ) -> Result<Option<Ground>, StorageError> {
+    ) -> Result<Option<ExecutionBase>, StorageError> {
         let view = self.store.view()?;
         let mut overlay = Overlay::default();
         chain.iter().for_each(|executed| overlay.push(Arc::clone(&executed.layer)));
@@ -89,7 +89,7 @@ impl Ledger {
             false => State::on(&view, &overlay).is_some(),
         };
         let is_next = is_whole && parent.number().next() == number;
-        Ok(is_next.then_some(Ground { view, overlay, parent, before }))
+        Ok(is_next.then_some(ExecutionBase { view, overlay, parent, before }))
     }
 
     /// Whether a simulator removes a defence.

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!  peers ── Validator::handle ──▶ mailbox ─┐                 ┌─▶ answers (oneshot), status and view (watch)
-//!  store's head ───────────────────────────┤                 ├─▶ executions: build, execute, adopt    ┐ three benches, so that
-//!  benches: results ───────────────────────┼─▶ Driver ⇄ Core ┼─▶ records: what must not be forgotten  │ votes on a batch travel while
+//!  store's head ───────────────────────────┤                 ├─▶ executions: build, execute, adopt    ┐ three work queues, so that
+//!  queues: results ────────────────────────┼─▶ Driver ⇄ Core ┼─▶ records: what must not be forgotten  │ votes on a batch travel while
 //!  Lanes: answers ─────────────────────────┤  (one task)     ├─▶ commits; lookups for others          ┘ the next is executed
 //!  Timers, pool, shutdown ─────────────────┘                 ├─▶ Lanes: messages to the other validators
 //!                                                            └─▶ Decided ──▶ node announces it to fullnodes
 //! ```
 //!
 //! [`Validator`] is a handle. The [`Driver`] is the actor that owns everything: the core, uncommitted batches
-//! ([`held`], and [`kept`] on disk), and bodies that wait for execution ([`bodies`]). Inputs come one after another, so
+//! ([`uncommitted_chain`], and [`kept`] on disk), and bodies that wait for execution ([`bodies`]). Inputs come one after another, so
 //! no part needs a lock. `driver` takes inputs in, and `effects` carries out what the core wants. `working` and
 //! `execution` make outcomes, and `fetching` gets those that others agreed on. `pace` bounds a batch by time. After a
 //! start, `opening` finds the earlier state.
@@ -19,7 +19,6 @@
 //! [`Flush`](slipstream_eve::Flush), one after another.
 
 mod admission;
-mod bench;
 mod bodies;
 mod build_timer;
 mod cadence;
@@ -28,17 +27,16 @@ mod effects;
 mod executed;
 mod execution;
 mod fetching;
-mod held;
 mod kept;
 mod lanes;
 mod ledger;
+mod logged_refusals;
 mod message;
 mod neglect;
 mod opening;
 mod pace;
 mod records;
 mod reporting;
-mod said;
 mod silence;
 mod status;
 mod stop;
@@ -47,6 +45,8 @@ mod tests;
 mod timers;
 mod times;
 mod tip;
+mod uncommitted_chain;
+mod work_queue;
 mod working;
 
 use std::{sync::Arc, time::Duration};

@@ -8,12 +8,12 @@ use slipstream_types::{Certificate, Digest};
 use super::{
     executed::Executed,
     execution::Failure,
-    held::{HELD_MAX, Held},
     kept::{self, Found, Kept},
     ledger::Ledger,
     message::Ordered,
     records::VOTES,
     tip::Tip,
+    uncommitted_chain::{HELD_MAX, UncommittedChain},
 };
 use crate::{error::ConsensusError, planted::Planted};
 
@@ -30,7 +30,7 @@ pub(super) struct Opened {
     pub(super) ordered: Vec<Ordered>,
     /// The part of these batches that binds the core.
     pub(super) bound: Vec<eve::Kept>,
-    pub(super) held: Held,
+    pub(super) held: UncommittedChain,
     pub(super) kept: Kept,
 }
 
@@ -60,7 +60,7 @@ impl Opened {
             // Their number was within the bound when they were written.
             _ = kept.insert(executed.parts.clone());
         }
-        let mut held = Held::new(tip.number());
+        let mut held = UncommittedChain::new(tip.number());
         let mut outcomes = Vec::new();
         let decided = record.iter().flat_map(|record| &record.decided);
         let decided: Vec<Digest> = decided.map(|certificate| certificate.info.digest()).collect();

@@ -28,14 +28,14 @@ const GAS_PER_STEP: u64 = 16;
 
 /// The probable accesses of a batch.
 #[derive(Debug, Default)]
-pub struct Foretold {
+pub struct Prediction {
     /// The keys that it reads.
     pub hints: Hints,
     /// The predicted keys of each transaction.
     named: Vec<Named>,
 }
 
-impl Foretold {
+impl Prediction {
     /// Returns which transactions wait for which. A transaction predicted to its end counts by its predicted reads and
     /// changes. Any other also counts by the accesses that it [announces](AccessSet::announced).
     pub fn conflicts(&self, transactions: &[Transaction]) -> Conflicts {
@@ -60,7 +60,7 @@ impl Predictors {
         gas_used: u64,
         state: &dyn StateReader,
         mode: PredictMode,
-    ) -> Foretold {
+    ) -> Prediction {
         let nothing = MemoryState::default();
         let state = if mode == PredictMode::Full { state } else { &nothing };
         let keys_max = hints::keys_max(gas_used);
@@ -85,7 +85,7 @@ impl Predictors {
         let named: Vec<Named> = transactions.par_iter().with_max_len(1).map(follow).collect();
         let mut gathered = Gathered { left: keys_max, ..Gathered::default() };
         named.iter().flat_map(|named| &named.keys).for_each(|key| gathered.add(*key));
-        Foretold { hints: Hints { accounts: gathered.accounts }, named }
+        Prediction { hints: Hints { accounts: gathered.accounts }, named }
     }
 }
 

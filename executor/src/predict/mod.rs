@@ -53,7 +53,7 @@ mod world;
 use serde::{Deserialize, Serialize};
 use slipstream_types::{Digest, StateKey};
 
-pub use batch::Foretold;
+pub use batch::Prediction;
 pub use predictors::Predictors;
 pub use program::{CODE_BYTES_MAX, Program, build};
 pub use watch::JumpWatch;

@@ -12,7 +12,7 @@ use crate::{
     hinting::open_hints,
     hot,
     overlay::{Overlay, State},
-    predict::Foretold,
+    predict::Prediction,
     prefetch::{Wanted, Warm, WarmStats},
     transaction::Transaction,
 };
@@ -205,7 +205,7 @@ impl Session {
         overlay: &Overlay,
     ) -> Result<Ahead, StorageError> {
         let foretold = if self.reads_candidates_ahead() { self.foretell(batch, base, overlay) } else { None };
-        let Some(Foretold { mut hints, .. }) = foretold else { return Ok(Ahead::default()) };
+        let Some(Prediction { mut hints, .. }) = foretold else { return Ok(Ahead::default()) };
         self.leave_out(&mut hints, overlay);
         let wanted = Wanted { was_read: self.foreteller.reads(), ..Wanted::from(&hints) };
         let warm = Some(self.read_ahead(batch.number, base.clone(), wanted)?);
@@ -225,7 +225,7 @@ impl Session {
     }
 
     /// Predicts from the state that execution will see, if it is known: uncommitted batches, the cache, and the rows.
-    fn foretell(&self, batch: &OrderedBatch<'_>, base: &View, overlay: &Overlay) -> Option<Foretold> {
+    fn foretell(&self, batch: &OrderedBatch<'_>, base: &View, overlay: &Overlay) -> Option<Prediction> {
         match State::on(base, overlay) {
             Some(state) => self.foreteller.foretold(&self.chain, batch, &Known::new(state, &self.hot)),
             None => self.foreteller.foretold(&self.chain, batch, base),

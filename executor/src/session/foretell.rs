@@ -1,4 +1,4 @@
-//! [`Foreteller`]: predicts the reads of batches without hints.
+//! [`BatchPredictor`]: predicts the reads of batches without hints.
 //!
 //! It learns from the prepared and executed batches which contracts are called often, and analyses those in the
 //! background. Its predictions reach the prefetcher as hints do, and are trusted as little.
@@ -18,7 +18,7 @@ use crate::{
     config::ExecutorConfig,
     env::BatchEnv,
     hot::Touched,
-    predict::{Foretold, JumpWatch, PredictConfig, PredictMode, Predictors},
+    predict::{JumpWatch, PredictConfig, PredictMode, Prediction, Predictors},
     reader::StateReader,
     transaction::Transaction,
 };
@@ -28,7 +28,7 @@ use crate::{
 const BUILD_BYTES: usize = 64 << 10;
 
 /// Predicts batches; see the module.
-pub(super) struct Foreteller {
+pub(super) struct BatchPredictor {
     mode: PredictMode,
     predictors: Arc<Predictors>,
     /// A pool of its own, because its threads mostly wait for the disk. `None` if read-ahead is off: predictions then
@@ -37,12 +37,12 @@ pub(super) struct Foreteller {
     is_building: Arc<AtomicBool>,
 }
 
-impl Foreteller {
+impl BatchPredictor {
     /// Begins without programs.
     ///
     /// # Errors
     /// If the system cannot start the threads.
-    pub(super) fn new(executor: &ExecutorConfig) -> Result<Foreteller, SessionError> {
+    pub(super) fn new(executor: &ExecutorConfig) -> Result<BatchPredictor, SessionError> {
         let mode = executor.predict;
         let has_threads = mode == PredictMode::Full && executor.prefetch_threads > 0;
         let start = || {
@@ -52,7 +52,7 @@ impl Foreteller {
                 .build()
                 .map_err(SessionError::of("foretell on"))
         };
-        Ok(Foreteller {
+        Ok(BatchPredictor {
             mode,
             predictors: Arc::new(Predictors::new(PredictConfig::default())),
             threads: has_threads.then(start).transpose()?,
@@ -76,7 +76,7 @@ impl Foreteller {
         chain: &ChainConfig,
         batch: &OrderedBatch<'_>,
         base: &dyn StateReader,
-    ) -> Option<Foretold> {
+    ) -> Option<Prediction> {
         let OrderedBatch { number, timestamp_ms, proposer, gas_max, transactions, .. } = *batch;
         if !self.foretells() || transactions.is_empty() {
             return None;
@@ -96,7 +96,7 @@ impl Foreteller {
     ///
     /// # Errors
     /// If the disk fails, or the store is damaged.
-    pub(super) fn with_saved(mut self, store: &Store) -> Result<Foreteller, StorageError> {
+    pub(super) fn with_saved(mut self, store: &Store) -> Result<BatchPredictor, StorageError> {
         if self.mode == PredictMode::Full {
             let predictors = Predictors::new(PredictConfig::default());
             self.predictors = Arc::new(predictors.with_saved(store.clone())?);
@@ -216,11 +216,11 @@ mod tests {
         for threads in [0, 2] {
             let saved = Store::memory(&StorageConfig::default());
             let start = || {
-                let foreteller = Foreteller::new(&config(PredictMode::Full, threads)).unwrap();
+                let foreteller = BatchPredictor::new(&config(PredictMode::Full, threads)).unwrap();
                 foreteller.with_saved(&saved).unwrap()
             };
             let foreteller = start();
-            let slots = |foreteller: &Foreteller| {
+            let slots = |foreteller: &BatchPredictor| {
                 let hints = foreteller.foretold(&genesis.chain, &batch, &base).unwrap().hints;
                 assert!(hints.codes().any(|address| address == CONTRACT));
                 hints.keys().filter(|key| matches!(key, StateKey::Slot(..))).count()
@@ -239,12 +239,12 @@ mod tests {
                 std::thread::yield_now();
             }
         }
-        let accounts = Foreteller::new(&config(PredictMode::Accounts, 2)).unwrap();
+        let accounts = BatchPredictor::new(&config(PredictMode::Accounts, 2)).unwrap();
         accounts.learn(&[call(), call(), call(), call()], &touched);
         let hints = accounts.foretold(&genesis.chain, &batch, &base).unwrap().hints;
         assert!(hints.accounts.iter().all(|account| account.slots.is_empty()));
         assert_eq!((accounts.predictors.queued(), accounts.predictors.len()), (0, 0));
-        let off = Foreteller::new(&config(PredictMode::Off, 2)).unwrap();
+        let off = BatchPredictor::new(&config(PredictMode::Off, 2)).unwrap();
         assert!(off.foretold(&genesis.chain, &batch, &base).is_none());
     }
 
@@ -259,7 +259,7 @@ mod tests {
         let transactions = [call(), call()];
         let batch = OrderedBatch::of(&header, &transactions, None);
         for threads in [0, 2] {
-            let foreteller = Foreteller::new(&config(PredictMode::Full, threads)).unwrap();
+            let foreteller = BatchPredictor::new(&config(PredictMode::Full, threads)).unwrap();
             let slots = || {
                 let hints = foreteller.foretold(&genesis.chain, &batch, &base).unwrap().hints;
                 hints.keys().filter(|key| matches!(key, StateKey::Slot(..))).count()

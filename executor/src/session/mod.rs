@@ -32,7 +32,7 @@ use slipstream_types::{BatchHeader, BatchNumber, Body, ChainConfig, Delta};
 pub use self::ahead::{Ahead, AheadUse, OrderedBatch, Trust};
 pub use self::stall::StallStats;
 use self::{
-    foretell::Foreteller,
+    foretell::BatchPredictor,
     stall::{Stalls, Timed},
 };
 use crate::{
@@ -64,7 +64,7 @@ pub struct Session {
     is_parallel: bool,
     /// `None` if hints and predictions are both off, or if no threads read ahead.
     prefetcher: Option<Prefetcher>,
-    foreteller: Foreteller,
+    foreteller: BatchPredictor,
     senders: Arc<Senders>,
     /// A pool of its own: while one batch executes, the one before it is sealed on the common pool.
     workers: Workers,
@@ -143,7 +143,7 @@ impl Session {
             hints: config.hints,
             is_parallel: config.execution_threads() > 1,
             prefetcher: prefetcher.map_err(SessionError::of("read ahead"))?,
-            foreteller: Foreteller::new(config)?,
+            foreteller: BatchPredictor::new(config)?,
             senders: Arc::default(),
             workers: Workers::new(config.execution_threads()).map_err(SessionError::of("execute on"))?,
             hot: RwLock::new(Hot {

@@ -3,11 +3,11 @@
 //!
 //! ```text
 //!  store, follower, network, clock ─▶ Signs ─▶ Judge ─▶ Health ─▶ /v1/status, /health, /metrics, eth_syncing
-//!                                                         └──▶ Teller ─▶ one line in ten seconds, and a warning on alerts
+//!                                                         └──▶ HealthReporter ─▶ one line in ten seconds, and a warning on alerts
 //! ```
 
 mod judge;
-mod teller;
+mod reporter;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use self::judge::{Judge, Signs};
 pub(crate) use self::{
     judge::{Rules, about},
-    teller::Teller,
+    reporter::HealthReporter,
 };
 use crate::{
     seat::Seat,

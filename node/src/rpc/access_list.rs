@@ -6,7 +6,7 @@ use jsonrpsee_types::Params;
 use serde::Serialize;
 use slipstream_executor::create_access_list;
 
-use super::{RpcContext, call::Asked, errors::RpcResult, table::Asker};
+use super::{RpcContext, call::Asked, errors::RpcResult, table::CallContext};
 
 /// The answer, as geth gives it.
 #[derive(Serialize)]
@@ -19,7 +19,11 @@ pub(super) struct Listed {
 }
 
 /// `eth_createAccessList`
-pub(super) fn create(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<Listed> {
+pub(super) fn create(
+    context: &RpcContext,
+    params: &Params<'_>,
+    asker: &CallContext<'_>,
+) -> RpcResult<Listed> {
     let Asked { view, env, request } = Asked::read(context, params)?;
     let listed = create_access_list(&view, &env, &request, &context.interrupt(asker));
     let listed = listed.map_err(|error| context.execute_error(error, asker))?;

@@ -20,7 +20,7 @@ use super::{
     batches::{Batch, Parts, Reader, Weighed, Weight},
     errors::{RpcError, RpcResult},
     params::{BlockParam, Strict, args},
-    table::Asker,
+    table::CallContext,
     transactions,
 };
 use crate::leash::Leash;
@@ -126,7 +126,7 @@ pub(super) enum Shown<T> {
 pub(super) fn block<I: DeserializeOwned + Into<BlockParam>>(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<Option<Weighed<Shown<Block<RpcTransaction>>>>> {
     let (id, full): (I, Option<bool>) = args(params)?;
     let (id, full) = (id.into().0, full.unwrap_or(false));
@@ -156,7 +156,7 @@ fn shown<T: Serialize>(method: &'static str, id: BlockId, made: T) -> Result<Sho
 pub(super) fn header<I: DeserializeOwned + Into<BlockParam>>(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<Option<Shown<Header>>> {
     let (id,): (I,) = args(params)?;
     let id = id.into().0;
@@ -168,7 +168,7 @@ pub(super) fn header<I: DeserializeOwned + Into<BlockParam>>(
 pub(super) fn receipts(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<Option<Weighed<Vec<TransactionReceipt>>>> {
     let (BlockParam(id),) = args(params)?;
     let reader = asker.reader();

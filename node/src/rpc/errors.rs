@@ -12,7 +12,7 @@ use slipstream_executor::{ExecuteError, TransactionError};
 use slipstream_storage::StorageError;
 use slipstream_types::{BatchNumber, CodecError};
 
-use super::to_come::ToCome;
+use super::pending_backfill::PendingBackfill;
 use crate::sparse::Sparse;
 
 /// "Invalid input" in Ethereum's list; geth uses it for every refusal by a server.
@@ -75,11 +75,11 @@ pub(crate) enum RpcError {
     )]
     NotStored { what: &'static str, number: BatchNumber },
     #[error("pruned history unavailable: this node has no {what} of batch {number} yet: {to_come}")]
-    NotYetStored { what: &'static str, number: BatchNumber, to_come: ToCome },
+    NotYetStored { what: &'static str, number: BatchNumber, to_come: PendingBackfill },
     #[error(
         "pruned history unavailable: this node knows no {what} with this hash, and it does not have all of them yet: {to_come}"
     )]
-    NotYetKnown { what: &'static str, to_come: ToCome },
+    NotYetKnown { what: &'static str, to_come: PendingBackfill },
     #[error(
         "pruned history unavailable: this node has no header of batch {number}: it pruned that part, or took the batch as a state \
          change or from a snapshot; ask from batch {kept_from} (0x{:x}) on", kept_from.get()

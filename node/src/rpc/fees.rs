@@ -20,7 +20,7 @@ use super::{
     batches::{Batch, Parts, Reader},
     errors::{RpcError, RpcResult},
     params::{AtMost, Number, Strict, args},
-    table::Asker,
+    table::CallContext,
 };
 
 /// Maximum number of batches in one fee history, as in geth.
@@ -116,18 +116,30 @@ pub(super) fn base_fee(context: &RpcContext) -> Result<U256, RpcError> {
 }
 
 /// `eth_gasPrice`
-pub(super) fn gas_price(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<U256> {
+pub(super) fn gas_price(
+    context: &RpcContext,
+    params: &Params<'_>,
+    asker: &CallContext<'_>,
+) -> RpcResult<U256> {
     Ok(U256::from(base_fee_wei(context)?) + priority_fee(context, params, asker)?)
 }
 
 /// `eth_maxPriorityFeePerGas`
-pub(super) fn priority_fee(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<U256> {
+pub(super) fn priority_fee(
+    context: &RpcContext,
+    params: &Params<'_>,
+    asker: &CallContext<'_>,
+) -> RpcResult<U256> {
     let () = args(params)?;
     Ok(U256::from(suggested_tip_wei(context, base_fee_wei(context)?, asker.reader())?))
 }
 
 /// `eth_feeHistory`
-pub(super) fn history(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<History> {
+pub(super) fn history(
+    context: &RpcContext,
+    params: &Params<'_>,
+    asker: &CallContext<'_>,
+) -> RpcResult<History> {
     let (Count(count), Strict(newest), percentiles): (Count, Number, Option<Percentiles>) = args(params)?;
     if count == 0 {
         return Ok(History::NoBatches { oldest_block: U64::ZERO, gas_used_ratio: () });
@@ -170,7 +182,7 @@ fn check_percentiles(percentiles: &Percentiles) -> Result<(), RpcError> {
 /// The fees of at most `count` batches up to `newest`.
 fn fees(
     context: &RpcContext,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
     count: u64,
     newest: BatchNumber,
     percentiles: &[f64],

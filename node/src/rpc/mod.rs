@@ -19,6 +19,7 @@ mod keeps;
 mod lanes;
 mod logs;
 mod params;
+mod pending_backfill;
 mod proofs;
 mod raw;
 pub(crate) mod send_sync;
@@ -29,7 +30,6 @@ mod subscriptions;
 mod table;
 #[cfg(test)]
 pub(crate) mod tests;
-mod to_come;
 mod trace;
 mod transactions;
 mod txpool;

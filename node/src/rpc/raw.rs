@@ -9,13 +9,17 @@ use super::{
     batches::{Parts, Reader},
     errors::{RpcError, RpcResult},
     params::{BlockParam, Hash, Strict, args},
-    table::Asker,
+    table::CallContext,
     transactions::find,
 };
 
 /// `eth_getRawTransactionByHash` and its equal `debug_getRawTransaction`: for transactions committed or waiting in the
 /// pool.
-pub(super) fn by_hash(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<Bytes> {
+pub(super) fn by_hash(
+    context: &RpcContext,
+    params: &Params<'_>,
+    asker: &CallContext<'_>,
+) -> RpcResult<Bytes> {
     let (Strict(hash),): (Hash,) = args(params)?;
     Ok(of(context, &hash, asker.reader())?)
 }
@@ -35,7 +39,7 @@ fn of(context: &RpcContext, hash: &B256, reader: Reader<'_>) -> Result<Bytes, Rp
 pub(super) fn by_index<I: DeserializeOwned + Into<BlockParam>>(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<Bytes> {
     let (id, Strict(index)): (I, Strict<u64>) = args(params)?;
     let Some(batch) = context.batch(id.into().0, Parts::Body, asker.reader())? else {

@@ -20,7 +20,7 @@ use super::{
     feed::Awaited,
     lanes::Lane,
     params::{Strict, args},
-    table::{Asker, Table},
+    table::{CallContext, Table},
     transactions,
 };
 use crate::{leash::Leash, origin::Origin};
@@ -34,7 +34,7 @@ const TIME: Duration = Duration::from_secs(2);
 pub(super) fn send(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> (RpcResult<B256>, Option<Effect>) {
     match sent(context, params, asker) {
         Ok(awaited) => (Ok(awaited.hash), Some(Effect::Receipt(awaited))),
@@ -42,7 +42,7 @@ pub(super) fn send(
     }
 }
 
-fn sent(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> Result<Awaited, RpcError> {
+fn sent(context: &RpcContext, params: &Params<'_>, asker: &CallContext<'_>) -> Result<Awaited, RpcError> {
     let (Strict(raw), wanted): (Strict<Bytes>, Option<Box<RawValue>>) = args(params)?;
     // A transaction whose receipt could never be found is refused.
     context.keeps.check_found()?;

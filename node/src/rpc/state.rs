@@ -16,7 +16,7 @@ use super::{
     RpcContext,
     errors::{RpcError, RpcResult},
     params::{BlockParam, Slot, Strict, args},
-    table::Asker,
+    table::CallContext,
 };
 
 /// Maximum number of slots in one `eth_getStorageValues`, as in geth: each is a disk read.
@@ -142,7 +142,7 @@ impl<'de> Visitor<'de> for SlotsVisitor {
 pub(super) fn storage_values(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<BTreeMap<Address, Vec<B256>>> {
     let (SlotsOf(asked), id): (SlotsOf, Option<BlockParam>) = args(params)?;
     let view = context.state_at(id.unwrap_or_default().0)?;

@@ -20,7 +20,7 @@ use super::{
 use crate::{leash::Leash, origin::Origin, probation::Probation};
 
 /// The caller that a method answers.
-pub(super) struct Asker<'a> {
+pub(super) struct CallContext<'a> {
     pub(super) origin: Origin,
     /// Cut when nobody waits for the answer any more.
     pub(super) leash: &'a Leash,
@@ -30,7 +30,7 @@ pub(super) struct Asker<'a> {
     pub(super) listening: Option<&'a Listening>,
 }
 
-impl Asker<'_> {
+impl CallContext<'_> {
     /// How this caller reads batches.
     pub(super) fn reader(&self) -> Reader<'_> {
         Reader::on(self.lane, self.leash)
@@ -63,7 +63,7 @@ impl Reply {
     }
 }
 
-type Method = dyn Fn(&RpcContext, &Params<'_>, &Asker<'_>) -> Reply + Send + Sync;
+type Method = dyn Fn(&RpcContext, &Params<'_>, &CallContext<'_>) -> Reply + Send + Sync;
 
 /// The parameters of a call as text; an empty list if there are none.
 fn written(params: Option<&RawValue>) -> String {
@@ -129,7 +129,7 @@ impl Table {
         &mut self,
         lane: Lane,
         name: &'static str,
-        method: impl Fn(&RpcContext, &Params<'_>, &Asker<'_>) -> RpcResult<T> + Send + Sync + 'static,
+        method: impl Fn(&RpcContext, &Params<'_>, &CallContext<'_>) -> RpcResult<T> + Send + Sync + 'static,
     ) -> &mut Entry {
         self.add_effect(lane, name, move |context, params, asker| {
             (method(context, params, asker), None::<Effect>)
@@ -141,9 +141,12 @@ impl Table {
         &mut self,
         lane: Lane,
         name: &'static str,
-        method: impl Fn(&RpcContext, &Params<'_>, &Asker<'_>) -> (RpcResult<T>, Option<E>) + Send + Sync + 'static,
+        method: impl Fn(&RpcContext, &Params<'_>, &CallContext<'_>) -> (RpcResult<T>, Option<E>)
+        + Send
+        + Sync
+        + 'static,
     ) -> &mut Entry {
-        let method = move |context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>| {
+        let method = move |context: &RpcContext, params: &Params<'_>, asker: &CallContext<'_>| {
             let (result, effect) = method(context, params, asker);
             let write = |result| {
                 // An answer that took long to find mostly takes long to format.
@@ -222,7 +225,7 @@ impl Table {
         let params: Vec<String> = params.map(written).collect();
         let (context, count) = (self.context.clone(), params.len());
         let send = move |leash: &Leash| {
-            let asker = Asker { origin, leash, lane: Lane::Transactions, listening: None };
+            let asker = CallContext { origin, leash, lane: Lane::Transactions, listening: None };
             let params: Vec<Params<'_>> = params.iter().map(|params| Params::new(Some(params))).collect();
             send_raw_all(&context, &params, &asker)
         };
@@ -246,7 +249,7 @@ impl Table {
         let lane = self.lanes.of(in_lane);
         let params = written(params);
         let call = Arc::new(move |leash: &Leash| {
-            let asker = Asker { origin, leash, lane: in_lane, listening: listening.as_ref() };
+            let asker = CallContext { origin, leash, lane: in_lane, listening: listening.as_ref() };
             method(&context, &Params::new(Some(&params)), &asker)
         });
         let run = |probation| {

@@ -15,7 +15,7 @@ use super::{
     batches::{Batch, Parts, Reader, Weighed, Weight},
     errors::{RpcError, RpcResult},
     params::{BlockParam, Hash, Strict, args},
-    table::Asker,
+    table::CallContext,
 };
 
 /// The name of the method that sends transactions.
@@ -23,7 +23,11 @@ pub(crate) const SEND_RAW: &str = "eth_sendRawTransaction";
 
 /// `eth_sendRawTransaction`. Strangers' transactions are metered by address. [`Table::synced`](super::Table::synced)
 /// must return before the caller gets the answer.
-pub(super) fn send_raw(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<B256> {
+pub(super) fn send_raw(
+    context: &RpcContext,
+    params: &Params<'_>,
+    asker: &CallContext<'_>,
+) -> RpcResult<B256> {
     send_raw_all(context, std::slice::from_ref(params), asker).remove(0)
 }
 
@@ -31,7 +35,7 @@ pub(super) fn send_raw(context: &RpcContext, params: &Params<'_>, asker: &Asker<
 pub(super) fn send_raw_all(
     context: &RpcContext,
     params: &[Params<'_>],
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> Vec<RpcResult<B256>> {
     let raw = |params| args(params).map(|(Strict(raw),): (Strict<Bytes>,)| raw);
     let raws: Vec<Result<Bytes, RpcError>> = params.iter().map(raw).collect();
@@ -49,7 +53,7 @@ pub(super) fn send_raw_all(
 pub(super) fn by_hash(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<Option<RpcTransaction>> {
     let (Strict(hash),): (Hash,) = args(params)?;
     if let Some((batch, index)) = find(context, &hash, Parts::Body, asker.reader())? {
@@ -66,7 +70,7 @@ pub(super) fn by_hash(
 pub(super) fn by_index<I: DeserializeOwned + Into<BlockParam>>(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<Option<RpcTransaction>> {
     let (id, Strict(index)): (I, Strict<u64>) = args(params)?;
     let Some(batch) = context.batch(id.into().0, Parts::Body, asker.reader())? else { return Ok(None) };
@@ -77,7 +81,7 @@ pub(super) fn by_index<I: DeserializeOwned + Into<BlockParam>>(
 pub(super) fn receipt(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<Option<Weighed<TransactionReceipt>>> {
     let (Strict(hash),): (Hash,) = args(params)?;
     let receipt = receipt_of(context, &hash, asker.reader())?;

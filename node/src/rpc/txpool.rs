@@ -14,7 +14,7 @@ use super::{
     RpcContext, RpcTransaction,
     errors::{RpcError, RpcResult},
     params::{Strict, args},
-    table::Asker,
+    table::CallContext,
     transactions::pending,
 };
 
@@ -43,7 +43,7 @@ pub(super) fn status(context: &RpcContext) -> RpcResult<Parts<U64>> {
 pub(super) fn content(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<Parts<BTreeMap<String, ByNonce<RpcTransaction>>>> {
     let () = args(params)?;
     Ok(by_sender(copied(context, None, CONTENT)?, asker, pending)?)
@@ -53,7 +53,7 @@ pub(super) fn content(
 pub(super) fn content_from(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<Parts<ByNonce<RpcTransaction>>> {
     let (Strict(address),): (Strict<Address>,) = args(params)?;
     let content = copied(context, Some(&address), CONTENT)?;
@@ -66,7 +66,7 @@ pub(super) fn content_from(
 pub(super) fn inspect(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<Parts<BTreeMap<String, ByNonce<String>>>> {
     let () = args(params)?;
     Ok(by_sender(copied(context, None, INSPECTED)?, asker, line)?)
@@ -93,7 +93,7 @@ pub(super) fn copied(
 
 fn by_sender<T>(
     content: PoolContent,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
     show: impl Fn(&Transaction) -> T,
 ) -> Result<Parts<BTreeMap<String, ByNonce<T>>>, RpcError> {
     let part = |senders: Vec<(Address, Vec<Transaction>)>| {

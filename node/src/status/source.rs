@@ -23,7 +23,7 @@ use crate::{
     Log,
     barred::barred,
     events::{Changes, Ring},
-    health::{HealthSource, Teller},
+    health::{HealthReporter, HealthSource},
     rpc::client_version,
     seat::Seat,
     speed::MachineSpeed,
@@ -161,7 +161,7 @@ pub(crate) async fn watch(
     ring: Arc<Ring>,
     shutdown: CancellationToken,
 ) -> Result<(), TaskError> {
-    let (mut teller, mut changes) = (Teller::default(), Changes::default());
+    let (mut teller, mut changes) = (HealthReporter::default(), Changes::default());
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

@@ -105,10 +105,10 @@ pub(super) fn column_options(column: Column, shape: &Shape<'_>) -> Options {
 
 /// Whether a key with its value is dropped at a floor. Unreadable entries stay, so that their next reader reports
 /// them.
-type IsGone = fn(&[u8], &[u8], u64) -> bool;
+type DropTest = fn(&[u8], &[u8], u64) -> bool;
 
 /// Returns which rows compaction drops from a column: the filter's name, its floor and its test.
-fn filter_of(column: Column, floors: &Floors) -> Option<(&'static str, &Arc<AtomicU64>, IsGone)> {
+fn filter_of(column: Column, floors: &Floors) -> Option<(&'static str, &Arc<AtomicU64>, DropTest)> {
     Some(match column {
         Column::Headers | Column::Certificates => {
             ("pruned headers", &floors.headers, |number, _, floor| is_of_pruned(number, floor))

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     error::Fault,
-    peers::Ware,
+    peers::ServiceKind,
     planted::Planted,
     protocol::{ANSWER_BYTES_MAX, RangeRequest, Request, Summary},
     verify::Violation,
@@ -305,14 +305,14 @@ impl Engine {
 }
 
 /// Returns the kind of service that a request uses.
-fn ware(flight: &Flight) -> Option<Ware> {
+fn ware(flight: &Flight) -> Option<ServiceKind> {
     match flight.about {
         About::Summary | About::Epochs { .. } => None,
         About::Past { .. } | About::States { .. } | About::Wanted(Key::Survey | Key::Range(_)) => {
-            Some(Ware::Batches)
+            Some(ServiceKind::Batches)
         }
         About::Wanted(Key::Offer | Key::Headers | Key::Siblings(_) | Key::Chunk(_) | Key::Codes) => {
-            Some(Ware::Snapshots)
+            Some(ServiceKind::Snapshots)
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     plan::{Amount, Load, RANGE_DELTA_BATCHES_MAX, RangeMode, Ratios},
     protocol::Request,
     verify::{VerifiedRange, Violation},
-    work::{Audited, Committed, Executed, PutDown, Ready, Restored, Step},
+    work::{Abandoned, Audited, Committed, Executed, Ready, Restored, Step},
 };
 
 /// The work on a chunk besides its rows (its proof, its file), as bytes of rows.
@@ -243,7 +243,7 @@ impl Engine {
                 (Ok(()), None)
             }
             Step::Dropped => (Ok(()), None),
-            Step::PutDown { why, reason } => {
+            Step::Abandoned { why, reason } => {
                 self.put_down(why, &reason, now);
                 return Ok(());
             }
@@ -308,16 +308,16 @@ impl Engine {
     /// Abandons a takeover that cannot end. One that was too large is tried again once half of its batches are left, or
     /// once the bound grows. Surplus unchanged rows cannot be traced to a chunk. Most likely they are in the chunk with
     /// the most rows for its share of the paths, so its sender's snapshots are ignored for a while.
-    fn put_down(&mut self, why: PutDown, reason: &str, now: Instant) {
+    fn put_down(&mut self, why: Abandoned, reason: &str, now: Instant) {
         let Some(number) = self.restore.as_ref().map(Bootstrap::number) else { return };
         tracing::info!(batch = %number, reason, "giving up the way to the snapshot; taking another way");
         match why {
-            PutDown::TooLarge => self.range_delta_too_long(number, now),
-            PutDown::Padded => {
+            Abandoned::TooLarge => self.range_delta_too_long(number, now),
+            Abandoned::Padded => {
                 let densest = self.restore.as_ref().and_then(|restore| restore.suppliers().densest());
                 self.given_up.broken(densest, now);
             }
-            PutDown::Overtaken => {}
+            Abandoned::Overtaken => {}
         }
         self.abandon();
     }

@@ -22,7 +22,7 @@ use reasons::{Cause, Reasons};
 pub(crate) use saved::KEY;
 use score::Score;
 use service::Service;
-pub(crate) use service::Ware;
+pub(crate) use service::ServiceKind;
 pub(crate) use view::Holdings;
 
 /// Longest pause of a peer that keeps failing.
@@ -197,7 +197,7 @@ impl PeerBook {
     pub(crate) fn credit(
         &mut self,
         id: &PeerId,
-        ware: Option<Ware>,
+        ware: Option<ServiceKind>,
         now: Instant,
         bytes: usize,
         took: Duration,
@@ -266,7 +266,7 @@ impl PeerBook {
     pub(crate) fn busy(
         &mut self,
         id: &PeerId,
-        ware: Option<Ware>,
+        ware: Option<ServiceKind>,
         now: Instant,
         wanted: Duration,
         reason: String,

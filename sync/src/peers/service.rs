@@ -11,7 +11,7 @@ use tokio::time::Instant;
 /// A kind of offer that peers make. Each kind is judged apart: delivering cheap things does not excuse refusing
 /// expensive ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ware {
+pub(crate) enum ServiceKind {
     /// Ranges of batches, and headers.
     Batches,
     /// Parts of snapshots and of range deltas.
@@ -49,7 +49,7 @@ impl Service {
     }
 
     /// Counts an answer that passed its checks.
-    pub(super) fn delivered(&mut self, ware: Ware, now: Instant) {
+    pub(super) fn delivered(&mut self, ware: ServiceKind, now: Instant) {
         let kept = &mut self.0[ware as usize];
         kept.decay(now);
         kept.delivered += 1.0;
@@ -58,7 +58,7 @@ impl Service {
     }
 
     /// Counts a refusal as busy. Returns how long the peer rests: as long as it wants, or longer.
-    pub(super) fn refused(&mut self, ware: Ware, now: Instant, wanted: Duration) -> Duration {
+    pub(super) fn refused(&mut self, ware: ServiceKind, now: Instant, wanted: Duration) -> Duration {
         let kept = &mut self.0[ware as usize];
         kept.decay(now);
         kept.refused = (kept.refused + 1.0).min(REFUSED_MAX);
@@ -107,8 +107,8 @@ mod tests {
         let mut service = Service::new(now);
         let mut rests = Vec::new();
         for _ in 0..10 {
-            service.delivered(Ware::Batches, now);
-            let rest = service.refused(Ware::Snapshots, now, WANTED);
+            service.delivered(ServiceKind::Batches, now);
+            let rest = service.refused(ServiceKind::Snapshots, now, WANTED);
             rests.push(rest.as_millis());
             now += rest;
         }
@@ -122,11 +122,11 @@ mod tests {
         let mut now = Instant::now();
         let mut service = Service::new(now);
         for _ in 0..20 {
-            now += service.refused(Ware::Batches, now, WANTED);
+            now += service.refused(ServiceKind::Batches, now, WANTED);
         }
-        (0..3).for_each(|_| service.delivered(Ware::Batches, now));
+        (0..3).for_each(|_| service.delivered(ServiceKind::Batches, now));
         assert!(service.share(now) > 0.6, "{}", service.share(now));
-        assert_eq!(service.refused(Ware::Batches, now, WANTED), WANTED);
+        assert_eq!(service.refused(ServiceKind::Batches, now, WANTED), WANTED);
         assert!(service.share(now + 10 * HALF_LIFE) > 0.95, "and time does the rest");
     }
 }

@@ -63,7 +63,7 @@ fn failures_pause_longer_and_success_forgives() {
     }
     assert_eq!(last, BENCH_MAX);
     assert!(asked(&book, now));
-    book.credit(&id(1), Some(Ware::Batches), now, 10, Duration::from_secs(1));
+    book.credit(&id(1), Some(ServiceKind::Batches), now, 10, Duration::from_secs(1));
     assert_eq!(book.bench(&id(1), now, "late".into()), BENCH_FIRST);
 }
 
@@ -76,15 +76,15 @@ fn modelled(start: Instant) -> (PeerBook, Instant) {
         for peer in 1..=4 {
             book.summarize(id(peer), now, summary_at(if peer == 4 { 1_000 } else { 10_000 }));
         }
-        book.credit(&id(1), Some(Ware::Batches), now, MIB, Duration::from_millis(20));
-        book.credit(&id(2), Some(Ware::Batches), now, MIB, Duration::from_millis(1_500));
+        book.credit(&id(1), Some(ServiceKind::Batches), now, MIB, Duration::from_millis(20));
+        book.credit(&id(2), Some(ServiceKind::Batches), now, MIB, Duration::from_millis(1_500));
         match turn % 3 {
             0 => {
                 book.bench(&id(3), now, format!("late in turn {turn}"));
             }
-            _ => book.credit(&id(3), Some(Ware::Batches), now, MIB, Duration::from_millis(20)),
+            _ => book.credit(&id(3), Some(ServiceKind::Batches), now, MIB, Duration::from_millis(20)),
         }
-        book.credit(&id(4), Some(Ware::Batches), now, MIB, Duration::from_millis(20));
+        book.credit(&id(4), Some(ServiceKind::Batches), now, MIB, Duration::from_millis(20));
     }
     (book, now + BENCH_MAX)
 }
@@ -120,7 +120,7 @@ fn an_old_reason_has_its_age() {
     let (mut book, now) = modelled(Instant::now());
     book.bench(&id(1), now, "it refused".into());
     let later = now + Duration::from_secs(90);
-    book.credit(&id(1), Some(Ware::Batches), later, 1_000, Duration::from_millis(5));
+    book.credit(&id(1), Some(ServiceKind::Batches), later, 1_000, Duration::from_millis(5));
     let status = status(&book, later, id(1));
     assert_eq!((status.pause_ms, status.last_reason_seconds_ago), (0, Some(90)), "{status:?}");
 }
@@ -152,14 +152,14 @@ fn every_change_has_a_reason() {
 fn long_unmeasured_peers_are_explored_in_a_bounded_share() {
     let start = Instant::now();
     let mut book = book(start, 1..=40);
-    book.credit(&id(40), Some(Ware::Batches), start, MIB, Duration::from_millis(20));
+    book.credit(&id(40), Some(ServiceKind::Batches), start, MIB, Duration::from_millis(20));
     let (mut now, mut explored, requests) = (start, BTreeMap::new(), 1_600);
     for _ in 0..requests {
         now += Duration::from_millis(100);
         let candidates = book.candidates(now, false);
         let chosen = book.choose(now, &candidates, false).unwrap().peer;
         if chosen == id(40) {
-            book.credit(&chosen, Some(Ware::Batches), now, MIB, Duration::from_millis(20));
+            book.credit(&chosen, Some(ServiceKind::Batches), now, MIB, Duration::from_millis(20));
         } else {
             *explored.entry(chosen).or_insert(0u64) += 1;
         }
@@ -194,11 +194,11 @@ fn the_same_seed_explores_alike() {
 fn a_liar_is_banned_never_credited_and_not_kept() {
     let now = Instant::now();
     let mut book = book(now, 1..=2);
-    book.credit(&id(1), Some(Ware::Batches), now, MIB, Duration::from_millis(1));
+    book.credit(&id(1), Some(ServiceKind::Batches), now, MIB, Duration::from_millis(1));
     book.ban(id(1), now + HOUR, "a wrong proof".into());
     // The transport has not disconnected it yet, and another of its answers comes.
     book.retain(now, &[id(1), id(2)]);
-    book.credit(&id(1), Some(Ware::Batches), now, MIB, Duration::from_millis(1));
+    book.credit(&id(1), Some(ServiceKind::Batches), now, MIB, Duration::from_millis(1));
     let liar = status(&book, now, id(1));
     assert!(liar.banned && liar.verified_bytes == 0 && liar.score == 0, "{liar:?}");
     assert_eq!(order(&book, now), [id(2)]);
@@ -304,12 +304,13 @@ fn a_peer_that_is_always_busy_has_a_price() {
     let (mut now, wanted, mut rests) = (start, Duration::from_millis(200), Vec::new());
     for _ in 0..8 {
         // Sixteen requests that are refused together count once.
-        (0..16)
-            .for_each(|_| book.busy(&id(1), Some(Ware::Snapshots), now, wanted, "state chunk: busy".into()));
+        (0..16).for_each(|_| {
+            book.busy(&id(1), Some(ServiceKind::Snapshots), now, wanted, "state chunk: busy".into())
+        });
         let rest = book.next_unpaused(now).unwrap() - now;
         rests.push(rest.as_millis());
         now += rest;
-        book.credit(&id(1), Some(Ware::Batches), now, 10, Duration::from_millis(1));
+        book.credit(&id(1), Some(ServiceKind::Batches), now, 10, Duration::from_millis(1));
     }
     assert_eq!(rests, [200, 200, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000]);
     book.summarize(id(2), now, summary());
@@ -317,9 +318,10 @@ fn a_peer_that_is_always_busy_has_a_price() {
     assert!(book.reliability(&id(1), now) < book.reliability(&id(2), now));
     let busy = status(&book, now, id(1));
     assert_eq!((busy.failures, busy.banned), (0, false));
-    (0..3).for_each(|_| book.credit(&id(1), Some(Ware::Snapshots), now, MIB, Duration::from_millis(20)));
+    (0..3)
+        .for_each(|_| book.credit(&id(1), Some(ServiceKind::Snapshots), now, MIB, Duration::from_millis(20)));
     assert_eq!(order(&book, now), [id(1), id(2)]);
-    book.busy(&id(1), Some(Ware::Snapshots), now, wanted, "state chunk: busy".into());
+    book.busy(&id(1), Some(ServiceKind::Snapshots), now, wanted, "state chunk: busy".into());
     assert_eq!(book.next_unpaused(now).unwrap() - now, wanted);
 }
 
@@ -346,7 +348,7 @@ fn flapping_does_not_clear_what_was_not_delivered() {
     let mut book = book(now, 1..=1);
     (0..4).for_each(|i| {
         let at = now + i * BENCH_MAX;
-        book.busy(&id(1), Some(Ware::Snapshots), at, Duration::ZERO, "busy".into());
+        book.busy(&id(1), Some(ServiceKind::Snapshots), at, Duration::ZERO, "busy".into());
     });
     let later = now + 4 * BENCH_MAX;
     let before = book.reliability(&id(1), later);
@@ -360,7 +362,8 @@ fn flapping_does_not_clear_what_was_not_delivered() {
 fn an_unknown_peer_is_trusted_less_than_a_proven_one() {
     let now = Instant::now();
     let mut book = book(now, 1..=9);
-    (0..20).for_each(|_| book.credit(&id(1), Some(Ware::Batches), now, MIB, Duration::from_millis(20)));
+    (0..20)
+        .for_each(|_| book.credit(&id(1), Some(ServiceKind::Batches), now, MIB, Duration::from_millis(20)));
     assert!(book.reliability(&id(1), now) > 1.8 * book.reliability(&id(2), now));
     let candidates = book.candidates(now, false);
     assert!((0..160).all(|_| book.choose(now, &candidates, true).unwrap().peer == id(1)));

@@ -38,7 +38,7 @@ pub use self::{
     past_states::{ReverseAnswer, StatesAdded},
     prepare::Prepared,
     replay::{Executed, ExecutedRange},
-    takeover::{Progress, PutDown, Restored, Step},
+    takeover::{Abandoned, Progress, Restored, Step},
 };
 use crate::{
     SyncConfig, SyncError,

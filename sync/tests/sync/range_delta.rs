@@ -14,7 +14,7 @@ use slipstream_sync::{
     protocol::{Codes, Headers, RangeDeltaRequest, Request},
     range_delta,
     verify::Violation,
-    work::{PutDown, Step, Worker},
+    work::{Abandoned, Step, Worker},
 };
 use slipstream_types::{
     Address, BatchHeader, BatchNumber, Blob, BlobKind, Delta, Path, StateKey,
@@ -270,7 +270,7 @@ async fn a_range_delta_that_is_too_large_is_put_down() {
     let small = worker(&store).with_range_delta_bytes(2_000);
     let step = take(&small, &chain, 7, |_| {}).await;
     assert!(
-        matches!(&step, Step::PutDown { why: PutDown::TooLarge, reason } if reason.contains("bytes of memory")),
+        matches!(&step, Step::Abandoned { why: Abandoned::TooLarge, reason } if reason.contains("bytes of memory")),
         "{step:?}"
     );
     assert_eq!(store.head().unwrap().header.number, BatchNumber::new(7));
@@ -291,7 +291,7 @@ async fn a_range_delta_has_no_more_changes_than_its_batches() {
     assert!(matches!(&step, Step::Chunk { checked: Err(fault), .. } if is_blamed(fault)), "{step:?}");
     let step = take(&worker(&store), &chain, 66, |chunk| pad(chunk, 300)).await;
     assert!(
-        matches!(&step, Step::PutDown { why: PutDown::Padded, reason } if reason.contains("did not change")),
+        matches!(&step, Step::Abandoned { why: Abandoned::Padded, reason } if reason.contains("did not change")),
         "{step:?}"
     );
     let step = take(&worker(&store), &chain, 66, |chunk| pad(chunk, 1)).await;
@@ -306,7 +306,11 @@ async fn a_range_delta_that_the_head_overtook_is_put_down() {
     commit(&chain.store, &store, TO);
     let begin = RestoreJob::Begin { target, ancestry: ancestry(&chain, 69), range_delta: true };
     let Done::Restored(Ok(restored)) = worker.run(Job::Restore(begin)) else { panic!("an error") };
-    assert!(matches!(restored.step, Step::PutDown { why: PutDown::Overtaken, .. }), "{:?}", restored.step);
+    assert!(
+        matches!(restored.step, Step::Abandoned { why: Abandoned::Overtaken, .. }),
+        "{:?}",
+        restored.step
+    );
     assert!(restored.progress.is_none());
 }
 

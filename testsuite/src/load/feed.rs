@@ -53,12 +53,12 @@ pub struct HeadNews {
 
 /// A running subscription to one node's heads.
 pub(super) struct HeadFeed {
-    task: JoinHandle<Told>,
+    task: JoinHandle<HeadAnnouncements>,
 }
 
 /// The heads that a node announced, with their times.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Told {
+pub(super) struct HeadAnnouncements {
     name: String,
     /// When the node first accepted a subscription, after the start of the run.
     since: Option<Duration>,
@@ -68,17 +68,22 @@ pub(super) struct Told {
 impl HeadFeed {
     /// Subscribes, and resubscribes after failures, until it is stopped.
     pub(super) fn start((name, rpc): (String, Rpc), begin: Instant, stop: CancellationToken) -> HeadFeed {
-        let told = Told { name, ..Told::default() };
+        let told = HeadAnnouncements { name, ..HeadAnnouncements::default() };
         HeadFeed { task: tokio::spawn(listen(told, read::host(&rpc), begin, stop)) }
     }
 
     /// Returns all announcements, after the run was stopped.
-    pub(super) async fn result(self) -> Result<Told> {
+    pub(super) async fn result(self) -> Result<HeadAnnouncements> {
         self.task.await.context("a subscriber to heads panicked")
     }
 }
 
-async fn listen(mut told: Told, host: String, begin: Instant, stop: CancellationToken) -> Told {
+async fn listen(
+    mut told: HeadAnnouncements,
+    host: String,
+    begin: Instant,
+    stop: CancellationToken,
+) -> HeadAnnouncements {
     loop {
         // `hear` ends only with an error of the node or of the connection.
         tokio::select! {
@@ -92,7 +97,7 @@ async fn listen(mut told: Told, host: String, begin: Instant, stop: Cancellation
     }
 }
 
-async fn hear(told: &mut Told, host: &str, begin: Instant) -> Result<()> {
+async fn hear(told: &mut HeadAnnouncements, host: &str, begin: Instant) -> Result<()> {
     let mut socket = read::open_socket(host).await?;
     let request =
         json!({ "jsonrpc": "2.0", "id": REQUEST, "method": "eth_subscribe", "params": ["newHeads"] });
@@ -105,7 +110,7 @@ async fn hear(told: &mut Told, host: &str, begin: Instant) -> Result<()> {
     }
 }
 
-impl Told {
+impl HeadAnnouncements {
     fn take(&mut self, message: &Value, now: Duration) -> Result<()> {
         if message["id"] == json!(REQUEST) {
             if let Some(error) = message.get("error") {
@@ -190,7 +195,7 @@ mod tests {
                 socket.close(None).await.unwrap();
             }
         });
-        let (mut told, begin) = (Told::default(), Instant::now());
+        let (mut told, begin) = (HeadAnnouncements::default(), Instant::now());
         hear(&mut told, &host, begin).await.unwrap_err();
         let (since, sixth) = (told.since.unwrap(), told.heads[&6]);
         hear(&mut told, &host, begin).await.unwrap_err();
@@ -226,7 +231,8 @@ mod tests {
         // Batches 5 to 10; the last is first shown after the schedule's end.
         let heads =
             [heads("a", &[100, 500, 1_500, 2_500]), heads("b", &[90, 600, 1_400, 2_600, 3_900, 5_000])];
-        let mut told = Told { name: "b".to_owned(), since: Some(ms(200)), heads: BTreeMap::new() };
+        let mut told =
+            HeadAnnouncements { name: "b".to_owned(), since: Some(ms(200)), heads: BTreeMap::new() };
         told.heads.extend([(6, ms(510)), (8, ms(2_400))]);
         let news = told.judged(&heads, ms(4_000), ms(4_500));
         // 5 came before the subscription, 7 was missed, 9 may still come.
@@ -238,7 +244,7 @@ mod tests {
         assert_eq!(rates, [(1.0, 1.0), (1.0, 0.0), (1.0, 1.0), (0.0, 0.0)]);
         told.since = Some(ms(1_200));
         assert_eq!(told.judged(&heads, ms(4_000), ms(4_500)).missed, 0, "7 was there already");
-        let silent = Told::default().judged(&heads, ms(4_000), ms(9_000));
+        let silent = HeadAnnouncements::default().judged(&heads, ms(4_000), ms(9_000));
         assert_eq!((silent.missed, silent.news_ms.unwrap().count), (3, 3), "7, 8 and 9");
     }
 
@@ -248,7 +254,7 @@ mod tests {
     fn a_late_subscription_misses_heads() {
         let seen = (0..20).map(Duration::from_secs).collect();
         let heads = [Heads { name: "a".to_owned(), first: 0, seen, looks: 1 }];
-        let late = Told {
+        let late = HeadAnnouncements {
             name: "a".to_owned(),
             since: Some(Duration::from_secs(15)),
             heads: (15..20).map(|number| (number, Duration::from_secs(number))).collect(),

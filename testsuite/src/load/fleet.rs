@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     plan::Plan,
-    protocol::{Job, LINE_BYTES_MAX, Outcome, Said, Tally, Told},
+    protocol::{GeneratorCommand, GeneratorReport, Job, LINE_BYTES_MAX, Outcome, Tally},
     sink::Sink,
     stock::indices,
 };
@@ -37,7 +37,7 @@ const LINES_MAX: usize = 1_024;
 /// The running generators. All of them end when this is dropped.
 pub(super) struct Fleet {
     workers: Vec<Worker>,
-    said: mpsc::Receiver<(usize, Result<Said>)>,
+    said: mpsc::Receiver<(usize, Result<GeneratorReport>)>,
     tallies: Vec<Tally>,
     /// The directory of the files of hashes.
     dir: RunDir,
@@ -50,7 +50,7 @@ struct Worker {
 }
 
 impl Worker {
-    async fn tell(&mut self, told: &Told) -> Result<()> {
+    async fn tell(&mut self, told: &GeneratorCommand) -> Result<()> {
         let line = serde_json::to_string(told)? + "\n";
         let written = async {
             self.stdin.write_all(line.as_bytes()).await?;
@@ -81,14 +81,16 @@ impl Fleet {
                 hashes_file: hashes_file(dir.path(), index),
                 ..job(index)
             };
-            worker.tell(&Told::Job(Box::new(job))).await?;
+            worker.tell(&GeneratorCommand::Job(Box::new(job))).await?;
             started.push(worker);
         }
         // The channel closes once all generators have closed their output.
         drop(sender);
         let tallies = vec![Tally::default(); workers];
         let mut fleet = Fleet { workers: started, said, tallies, dir, _sink: sink };
-        fleet.gather(SIGN_DEADLINE, |said| matches!(said, Said::Signed { .. }).then_some(())).await?;
+        fleet
+            .gather(SIGN_DEADLINE, |said| matches!(said, GeneratorReport::Signed { .. }).then_some(()))
+            .await?;
         Ok(fleet)
     }
 
@@ -111,9 +113,9 @@ impl Fleet {
 
     /// Returns the transactions per second that all generators together send to the sink.
     pub(super) async fn prove(&mut self) -> Result<f64> {
-        self.tell(&Told::Prove { ms: PROVE.as_millis() as u64 }).await?;
-        let proved = |said: Said| match said {
-            Said::Proved { per_second } => Some(per_second),
+        self.tell(&GeneratorCommand::Prove { ms: PROVE.as_millis() as u64 }).await?;
+        let proved = |said: GeneratorReport| match said {
+            GeneratorReport::Proved { per_second } => Some(per_second),
             _ => None,
         };
         Ok(self.gather(ANSWER_DEADLINE, proved).await?.into_iter().sum())
@@ -121,15 +123,15 @@ impl Fleet {
 
     /// Announces to all generators when the first transaction is due.
     pub(super) async fn begin(&mut self, at_ns: u64) -> Result<()> {
-        self.tell(&Told::Begin { at_ns }).await
+        self.tell(&GeneratorCommand::Begin { at_ns }).await
     }
 
     /// Waits until a generator reports its progress; returns that of all generators together.
     pub(super) async fn progress(&mut self) -> Result<Tally> {
         let (worker, said) = self.said.recv().await.context("all load generators have ended")?;
         match said.with_context(|| format!("load generator {worker}"))? {
-            Said::Progress(tally) => self.tallies[worker] = tally,
-            Said::Failed { reason } => bail!("load generator {worker} failed: {reason}"),
+            GeneratorReport::Progress(tally) => self.tallies[worker] = tally,
+            GeneratorReport::Failed { reason } => bail!("load generator {worker} failed: {reason}"),
             other => bail!("load generator {worker} reported {other:?} while sending"),
         }
         let mut sum = Tally { is_settled: true, ..Tally::default() };
@@ -139,9 +141,9 @@ impl Fleet {
 
     /// Stops all generators, and returns their combined outcome.
     pub(super) async fn finish(mut self) -> Result<Outcome> {
-        self.tell(&Told::Stop).await?;
-        let done = |said: Said| match said {
-            Said::Done(outcome) => Some(*outcome),
+        self.tell(&GeneratorCommand::Stop).await?;
+        let done = |said: GeneratorReport| match said {
+            GeneratorReport::Done(outcome) => Some(*outcome),
             _ => None,
         };
         let mut sum = Outcome::default();
@@ -156,7 +158,7 @@ impl Fleet {
         Ok(sum)
     }
 
-    async fn tell(&mut self, told: &Told) -> Result<()> {
+    async fn tell(&mut self, told: &GeneratorCommand) -> Result<()> {
         for worker in &mut self.workers {
             worker.tell(told).await?;
         }
@@ -164,14 +166,18 @@ impl Fleet {
     }
 
     /// Waits until each generator has sent a wanted message. Progress is skipped.
-    async fn gather<T>(&mut self, deadline: Duration, wanted: impl Fn(Said) -> Option<T>) -> Result<Vec<T>> {
+    async fn gather<T>(
+        &mut self,
+        deadline: Duration,
+        wanted: impl Fn(GeneratorReport) -> Option<T>,
+    ) -> Result<Vec<T>> {
         let mut found: Vec<Option<T>> = (0..self.workers.len()).map(|_| None).collect();
         let gathered = async {
             while found.iter().any(Option::is_none) {
                 let (worker, said) = self.said.recv().await.context("all load generators have ended")?;
                 match said.with_context(|| format!("load generator {worker}"))? {
-                    Said::Failed { reason } => bail!("load generator {worker} failed: {reason}"),
-                    Said::Progress(_) => {}
+                    GeneratorReport::Failed { reason } => bail!("load generator {worker} failed: {reason}"),
+                    GeneratorReport::Progress(_) => {}
                     said => {
                         found[worker] =
                             Some(wanted(said).context("a load generator sent an unexpected message")?)
@@ -205,18 +211,21 @@ impl Worker {
 }
 
 /// Forwards a generator's messages until it closes its output or the load has ended.
-async fn hear(worker: usize, stdout: ChildStdout, sender: mpsc::Sender<(usize, Result<Said>)>) {
+async fn hear(worker: usize, stdout: ChildStdout, sender: mpsc::Sender<(usize, Result<GeneratorReport>)>) {
     let mut stdout = BufReader::new(stdout);
     let mut is_done = false;
     loop {
         let mut line = String::new();
-        let said: Result<Said> = match (&mut stdout).take(LINE_BYTES_MAX as u64).read_line(&mut line).await {
-            Ok(0) if is_done => return,
-            Ok(0) => Err(anyhow!("it has ended")),
-            Ok(_) => serde_json::from_str(&line).context("it does not speak the protocol of this version"),
-            Err(error) => Err(error).context("cannot read its output"),
-        };
-        is_done = matches!(said, Ok(Said::Done(_)));
+        let said: Result<GeneratorReport> =
+            match (&mut stdout).take(LINE_BYTES_MAX as u64).read_line(&mut line).await {
+                Ok(0) if is_done => return,
+                Ok(0) => Err(anyhow!("it has ended")),
+                Ok(_) => {
+                    serde_json::from_str(&line).context("it does not speak the protocol of this version")
+                }
+                Err(error) => Err(error).context("cannot read its output"),
+            };
+        is_done = matches!(said, Ok(GeneratorReport::Done(_)));
         // Nothing is read after an error.
         let is_over = said.is_err();
         if sender.send((worker, said)).await.is_err() || is_over {

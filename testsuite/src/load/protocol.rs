@@ -35,7 +35,7 @@ pub(super) const LINE_BYTES_MAX: usize = 256 << 20;
 
 /// A message from the load to a generator.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Told {
+pub(super) enum GeneratorCommand {
     /// The generator's job; always the first message.
     Job(Box<Job>),
     /// Sends to the sink for this long.
@@ -83,7 +83,7 @@ pub(super) struct ReadJob {
 
 /// A message from a generator to the load.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Said {
+pub(super) enum GeneratorReport {
     /// All transactions are signed.
     Signed { count: u64 },
     /// The transactions per second that it can send to the sink.
@@ -242,7 +242,7 @@ mod tests {
     fn a_line_holds_every_transaction_signed_again() {
         let replaced = vec![(super::super::TRANSACTIONS_MAX as u32 - 1, B256::repeat_byte(0xab)); 1_000];
         let outcome = Outcome { replaced, ..Outcome::default() };
-        let line = serde_json::to_string(&Said::Done(Box::new(outcome))).unwrap();
+        let line = serde_json::to_string(&GeneratorReport::Done(Box::new(outcome))).unwrap();
         assert!(line.len() * (super::super::TRANSACTIONS_MAX as usize / 1_000) < LINE_BYTES_MAX);
     }
 

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     LoadOptions,
     auditor::{Auditor, Known},
-    feed::{HeadFeed, Told},
+    feed::{HeadAnnouncements, HeadFeed},
     fleet::{self, Fleet},
     plan::{Plan, PlanOptions, Targets},
     protocol::{Job, ReadJob, Tally, instant_of, monotonic_ns},
@@ -272,7 +272,7 @@ impl Sending {
 
     /// Returns the nodes' observations until their watch was stopped: the contents of batches, when each node showed
     /// which, and when it announced it.
-    async fn results(self) -> Result<(Contents, Vec<Heads>, Vec<Told>)> {
+    async fn results(self) -> Result<(Contents, Vec<Heads>, Vec<HeadAnnouncements>)> {
         let contents = self.contents.result().await?;
         let mut heads = Vec::new();
         for watch in self.heads {

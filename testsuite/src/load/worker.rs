@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     lane::{self, Lane},
-    protocol::{Job, LINE_BYTES_MAX, Outcome, Said, Tally, Told, instant_of},
+    protocol::{GeneratorCommand, GeneratorReport, Job, LINE_BYTES_MAX, Outcome, Tally, instant_of},
     read,
     stock::Stock,
 };
@@ -30,17 +30,17 @@ const LINES_MAX: usize = 4;
 pub async fn run() -> Result<()> {
     let result = work(listen()).await;
     if let Err(error) = &result {
-        say(&Said::Failed { reason: format!("{error:#}") })?;
+        say(&GeneratorReport::Failed { reason: format!("{error:#}") })?;
     }
     result
 }
 
-fn say(said: &Said) -> Result<()> {
+fn say(said: &GeneratorReport) -> Result<()> {
     output::print_line(&serde_json::to_string(said)?)
 }
 
 /// Reads standard input on a separate thread, which ends with the process.
-fn listen() -> mpsc::Receiver<Result<Told>> {
+fn listen() -> mpsc::Receiver<Result<GeneratorCommand>> {
     let (sender, receiver) = mpsc::channel(LINES_MAX);
     std::thread::spawn(move || {
         let mut stdin = std::io::stdin().lock();
@@ -61,28 +61,30 @@ fn listen() -> mpsc::Receiver<Result<Told>> {
     receiver
 }
 
-async fn next(told: &mut mpsc::Receiver<Result<Told>>) -> Result<Told> {
+async fn next(told: &mut mpsc::Receiver<Result<GeneratorCommand>>) -> Result<GeneratorCommand> {
     told.recv().await.context("the load ended")?
 }
 
-async fn work(mut told: mpsc::Receiver<Result<Told>>) -> Result<()> {
-    let Told::Job(job) = next(&mut told).await? else { bail!("the load's first message is not a job") };
+async fn work(mut told: mpsc::Receiver<Result<GeneratorCommand>>) -> Result<()> {
+    let GeneratorCommand::Job(job) = next(&mut told).await? else {
+        bail!("the load's first message is not a job")
+    };
     let stock = Arc::new(tokio::task::block_in_place(|| Stock::sign(&job))?);
     std::fs::write(&job.hashes_file, stock.hashes())
         .with_context(|| format!("cannot write {}", job.hashes_file.display()))?;
-    say(&Said::Signed { count: stock.indices().len() as u64 })?;
+    say(&GeneratorReport::Signed { count: stock.indices().len() as u64 })?;
     loop {
         match next(&mut told).await? {
-            Told::Prove { ms } => {
+            GeneratorCommand::Prove { ms } => {
                 let per_second = prove(&job, &stock, Duration::from_millis(ms)).await?;
-                say(&Said::Proved { per_second })?;
+                say(&GeneratorReport::Proved { per_second })?;
             }
-            Told::Begin { at_ns } => {
+            GeneratorCommand::Begin { at_ns } => {
                 let outcome = generate(&job, &stock, instant_of(at_ns), &mut told).await?;
-                return say(&Said::Done(Box::new(outcome)));
+                return say(&GeneratorReport::Done(Box::new(outcome)));
             }
-            Told::Stop => return say(&Said::Done(Box::default())),
-            Told::Job(_) => bail!("the load sent a second job"),
+            GeneratorCommand::Stop => return say(&GeneratorReport::Done(Box::default())),
+            GeneratorCommand::Job(_) => bail!("the load sent a second job"),
         }
     }
 }
@@ -112,7 +114,7 @@ async fn generate(
     job: &Job,
     stock: &Arc<Stock>,
     begin: Instant,
-    told: &mut mpsc::Receiver<Result<Told>>,
+    told: &mut mpsc::Receiver<Result<GeneratorCommand>>,
 ) -> Result<Outcome> {
     let nodes = job.submit.iter().map(|url| Rpc::new(url)).collect::<Result<Vec<_>>>()?;
     let stop = CancellationToken::new();
@@ -142,10 +144,10 @@ async fn generate(
             _ = ticks.tick() => {
                 let mut sum = Tally { is_settled: true, ..Tally::default() };
                 tallies.iter().for_each(|tally| sum.add(*tally.lock()));
-                say(&Said::Progress(sum))?;
+                say(&GeneratorReport::Progress(sum))?;
             }
             told = next(told) => match told? {
-                Told::Stop => break,
+                GeneratorCommand::Stop => break,
                 other => bail!("the load sent {other:?} while the generator was sending"),
             },
         }

@@ -78,7 +78,7 @@ fn build(
 
 fn making(ledger: &Ledger, chain: &[Arc<Executed>], now_ms: u64, may_be_empty: bool) -> Making {
     let number = chain.last().map_or(ledger.tip().unwrap().number(), |last| last.number()).next();
-    let mut held = super::held::Held::new(number.before(1 + chain.len() as u64));
+    let mut held = super::uncommitted_chain::UncommittedChain::new(number.before(1 + chain.len() as u64));
     chain.iter().for_each(|executed| held.push(executed.clone()));
     Making {
         work: Work { generation: 0, view: 0, number, sequential: false },

@@ -13,8 +13,8 @@ use crate::{
 use alloy_primitives::{Address, U256};
 use slipstream_executor::{
     Ahead, AheadUse, Basis, ExecuteError, Executed, ExecutorConfig, HintsMode, Layer, MemoryState,
-    OrderedBatch, Outcome, Overlay, Sealed, Session, State, StateReader, Transaction, Trust, Unhurried, Way,
-    build, execute, predict::PredictMode, seal, seal_hints,
+    NoTimeLimit, OrderedBatch, Outcome, Overlay, Sealed, Session, State, StateReader, Transaction, Trust,
+    Way, build, execute, predict::PredictMode, seal, seal_hints,
 };
 use slipstream_storage::{CommitBatch, Speculation, Store};
 use slipstream_types::{BatchHeader, BatchNumber, Blob, Delta, Digest, Epoch, Genesis};
@@ -241,7 +241,7 @@ fn a_batch_is_built_behind_batches_that_are_not_committed() {
     let candidates = &mut candidates.into_iter();
     let (built, read) = node
         .session
-        .build(&mut Unhurried, &ahead, &node.basis(&parent), candidates, &LIMITS, &state)
+        .build(&mut NoTimeLimit, &ahead, &node.basis(&parent), candidates, &LIMITS, &state)
         .unwrap();
     assert!(read.reads > 0, "what was read ahead is asked first: {read:?}");
     assert_eq!((&built.included, &built.rejected), (&expected.included, &expected.rejected));

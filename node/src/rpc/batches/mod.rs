@@ -23,8 +23,8 @@ use self::{
 use super::{
     errors::RpcError,
     lanes::Lane,
+    pending_backfill::PendingBackfill,
     senders::{KnownSenders, Senders},
-    to_come::ToCome,
 };
 use crate::leash::Leash;
 
@@ -105,7 +105,7 @@ pub(crate) struct Batch {
     /// Senders that are known from elsewhere.
     met: Option<Arc<MetSenders>>,
     /// Set if a requested part has not arrived yet.
-    to_come: Option<ToCome>,
+    to_come: Option<PendingBackfill>,
 }
 
 impl Batch {
@@ -230,7 +230,7 @@ pub(crate) struct Batches {
 }
 
 /// The error for a part that is missing for good, or not stored yet.
-fn not_stored(what: &'static str, number: BatchNumber, to_come: Option<ToCome>) -> RpcError {
+fn not_stored(what: &'static str, number: BatchNumber, to_come: Option<PendingBackfill>) -> RpcError {
     match to_come.filter(|to_come| to_come.has(number)) {
         Some(to_come) => RpcError::NotYetStored { what, number, to_come },
         None => RpcError::NotStored { what, number },
@@ -252,8 +252,8 @@ impl Batches {
     }
 
     /// The history that is still to be backfilled; `None` if nothing more is coming.
-    pub(super) fn to_come(&self) -> Result<Option<ToCome>, RpcError> {
-        Ok(if self.backfills { ToCome::of(&self.store)? } else { None })
+    pub(super) fn to_come(&self) -> Result<Option<PendingBackfill>, RpcError> {
+        Ok(if self.backfills { PendingBackfill::of(&self.store)? } else { None })
     }
 
     /// The error for a part of a batch that is missing for good, or not stored yet.

@@ -21,11 +21,11 @@ use super::{
     RpcContext,
     errors::{RpcError, RpcResult},
     params::{BlockParam, args},
-    table::Asker,
+    table::CallContext,
 };
 
 /// `eth_call`
-pub(super) fn call(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<Bytes> {
+pub(super) fn call(context: &RpcContext, params: &Params<'_>, asker: &CallContext<'_>) -> RpcResult<Bytes> {
     let Asked { view, env, request } = Asked::read(context, params)?;
     let outcome = execute(&view, &env, &request, &context.interrupt(asker));
     let outcome = outcome.map_err(|error| context.execute_error(error, asker))?;
@@ -41,7 +41,7 @@ pub(super) fn call(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>)
 }
 
 /// `eth_estimateGas`
-pub(super) fn estimate(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<U64> {
+pub(super) fn estimate(context: &RpcContext, params: &Params<'_>, asker: &CallContext<'_>) -> RpcResult<U64> {
     let Asked { view, env, request } = Asked::read(context, params)?;
     match estimate_gas(&view, &env, &request, &context.interrupt(asker)) {
         Ok(gas) => Ok(U64::from(gas)),
@@ -91,13 +91,13 @@ pub(super) struct CallLimit {
 
 impl CallLimit {
     /// Interrupts a call when its time, counted from now, is over, or when its caller no longer waits.
-    pub(super) fn interrupt(self, asker: &Asker<'_>) -> Interrupt {
+    pub(super) fn interrupt(self, asker: &CallContext<'_>) -> Interrupt {
         let (leash, end) = (asker.leash.clone(), Instant::now() + self.time_max);
         Interrupt::when(move || leash.is_cut_or(|| Instant::now() >= end))
     }
 
     /// The error for a call without an outcome.
-    pub(super) fn refusal(self, error: ExecuteError, asker: &Asker<'_>) -> RpcError {
+    pub(super) fn refusal(self, error: ExecuteError, asker: &CallContext<'_>) -> RpcError {
         match error {
             ExecuteError::Interrupted if asker.leash.is_cut() => RpcError::NobodyWaits,
             ExecuteError::Interrupted => RpcError::CallTimedOut { limit: self.time_max, key: self.key },
@@ -112,11 +112,11 @@ impl RpcContext {
     }
 
     /// Interrupts a call when its time is over, or when its caller no longer waits.
-    pub(super) fn interrupt(&self, asker: &Asker<'_>) -> Interrupt {
+    pub(super) fn interrupt(&self, asker: &CallContext<'_>) -> Interrupt {
         self.call_limit().interrupt(asker)
     }
 
-    pub(super) fn execute_error(&self, error: ExecuteError, asker: &Asker<'_>) -> RpcError {
+    pub(super) fn execute_error(&self, error: ExecuteError, asker: &CallContext<'_>) -> RpcError {
         self.call_limit().refusal(error, asker)
     }
 

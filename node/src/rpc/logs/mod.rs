@@ -33,12 +33,16 @@ use super::{
     RpcContext,
     errors::{RpcError, RpcResult},
     params::args,
-    table::Asker,
+    table::CallContext,
 };
 use crate::leash::Leash;
 
 /// `eth_getLogs`
-pub(super) fn logs(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<Vec<Log>> {
+pub(super) fn logs(
+    context: &RpcContext,
+    params: &Params<'_>,
+    asker: &CallContext<'_>,
+) -> RpcResult<Vec<Log>> {
     let (wanted,): (Wanted,) = args(params)?;
     let criteria = Criteria::new(wanted.into_filter()?);
     Ok(all(context, &criteria, asker.leash, Budget::CALL)?)

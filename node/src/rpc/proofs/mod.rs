@@ -20,7 +20,7 @@ use super::{
     RpcContext,
     errors::{RpcError, RpcResult},
     params::{BlockParam, Slot, Strict, args},
-    table::Asker,
+    table::CallContext,
 };
 
 /// `eth_getProof`, which does not exist here. The error says why, and names the alternative.
@@ -31,7 +31,11 @@ pub(super) fn no_trie(_context: &RpcContext, params: &Params<'_>) -> RpcResult<(
 }
 
 /// `slipstream_getProof`
-pub(super) fn proof(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<AccountProof> {
+pub(super) fn proof(
+    context: &RpcContext,
+    params: &Params<'_>,
+    asker: &CallContext<'_>,
+) -> RpcResult<AccountProof> {
     type Arguments = (Strict<Address>, BoundedVec<Strict<Slot>, SLOTS_MAX>, Option<BlockParam>);
     let (Strict(address), slots, id): Arguments = args(params)?;
     let slots: Vec<B256> = slots.iter().map(|slot| slot.0.0).collect();
@@ -76,7 +80,7 @@ impl RpcContext {
         certificate: Certificate,
         address: Address,
         slots: &[B256],
-        asker: &Asker<'_>,
+        asker: &CallContext<'_>,
     ) -> Result<AccountProof, RpcError> {
         let certified = certificate.info.number;
         let slot_keys = slots.iter().map(|slot| StateKey::Slot(address, *slot));

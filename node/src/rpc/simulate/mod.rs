@@ -17,7 +17,7 @@ use self::{
 use super::{
     RpcContext,
     errors::{RpcError, RpcResult},
-    table::Asker,
+    table::CallContext,
 };
 
 /// Maximum number of blocks in one request, as in geth; blocks that fill a gap in the numbers count, too.
@@ -49,7 +49,7 @@ mod code {
 pub(super) fn simulate(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<Vec<SimulatedBlock>> {
     let Asked { id, blocks, rules, is_full } = Asked::read(params, context.chain.chain_id)?;
     let view = context.state_at(id)?;
@@ -138,7 +138,7 @@ impl Tip {
 }
 
 /// The error for a simulation without an answer, with the execution APIs' code.
-fn refusal(context: &RpcContext, error: SimulateError, asker: &Asker<'_>) -> RpcError {
+fn refusal(context: &RpcContext, error: SimulateError, asker: &CallContext<'_>) -> RpcError {
     let text = error.to_string();
     let code = match error {
         SimulateError::Rejected { reason, .. } => rejection_code(&reason),

@@ -35,7 +35,7 @@ use super::{
     lanes::Lane,
     logs::{Wanted, check_watchable},
     params::args,
-    table::{Asker, Table},
+    table::{CallContext, Table},
 };
 
 /// Maximum characters of an unknown kind that the error repeats.
@@ -45,7 +45,7 @@ const NAME_SHOWN_MAX: usize = 64;
 pub(super) fn subscribe(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> (RpcResult<U128>, Option<Effect>) {
     match begun(context, params, asker) {
         Ok(begun) => (Ok(U128::from(begun.id())), Some(Effect::Subscription(begun))),
@@ -53,7 +53,7 @@ pub(super) fn subscribe(
     }
 }
 
-fn begun(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> Result<Begun, RpcError> {
+fn begun(context: &RpcContext, params: &Params<'_>, asker: &CallContext<'_>) -> Result<Begun, RpcError> {
     let (name, _): (Option<String>, Option<IgnoredAny>) = args(params)?;
     let listening = asker.listening.ok_or(RpcError::NotificationsUnsupported)?;
     let name =
@@ -103,7 +103,7 @@ fn checked(filter: Filter, head: slipstream_types::BatchNumber) -> Result<Filter
 }
 
 /// `eth_unsubscribe`
-pub(super) fn unsubscribe(_: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<bool> {
+pub(super) fn unsubscribe(_: &RpcContext, params: &Params<'_>, asker: &CallContext<'_>) -> RpcResult<bool> {
     let (text,): (String,) = args(params)?;
     let id = text.strip_prefix("0x").and_then(|digits| u128::from_str_radix(digits, 16).ok());
     match (id, asker.listening) {

@@ -53,8 +53,12 @@ impl Socket {
         self.bodies += 1;
         let listening = Listening::new(self.subscriptions.clone(), self.bodies);
         let (leash, text) = (loose(), params.to_string());
-        let asker =
-            Asker { origin: Origin::Trusted, leash: &leash, lane: Lane::Reads, listening: Some(&listening) };
+        let asker = CallContext {
+            origin: Origin::Trusted,
+            leash: &leash,
+            lane: Lane::Reads,
+            listening: Some(&listening),
+        };
         match subscribe(&self.context, &Params::new(Some(&text)), &asker) {
             (Ok(id), Some(Effect::Subscription(begun))) => {
                 assert_eq!(id, U128::from(begun.id()));
@@ -445,14 +449,15 @@ fn names_and_errors() {
         assert_eq!(socket.made(params).err().unwrap(), (code, text.to_owned()));
     }
     let (leash, context) = (loose(), context());
-    let over_http = Asker { origin: Origin::Trusted, leash: &leash, lane: Lane::Reads, listening: None };
+    let over_http =
+        CallContext { origin: Origin::Trusted, leash: &leash, lane: Lane::Reads, listening: None };
     let (refused, _) = subscribe(&context, &Params::new(Some(r#"["newHeads"]"#)), &over_http);
     let refused = refused.unwrap_err();
     assert_eq!((refused.code(), refused.message()), (-32001, "notifications not supported"));
 
     let id = socket.subscribe(json!(["newHeads"]));
     let listening = Listening::new(socket.subscriptions.clone(), 0);
-    let asker = Asker { listening: Some(&listening), ..over_http };
+    let asker = CallContext { listening: Some(&listening), ..over_http };
     let end = |text: String| unsubscribe(&context, &Params::new(Some(&json!([text]).to_string())), &asker);
     assert!(end(format!("0x{id:x}")).unwrap());
     for unknown in [format!("0x{id:x}"), "7".into(), String::new()] {

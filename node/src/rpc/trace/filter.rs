@@ -15,7 +15,7 @@ use crate::rpc::{
     batches::{Parts, Reader},
     errors::{RpcError, RpcResult},
     params::{AtMost, Number, Strict, args},
-    table::Asker,
+    table::CallContext,
 };
 
 /// Maximum number of blocks in one request: each is executed.
@@ -114,7 +114,7 @@ fn no_header(context: &RpcContext, number: BatchNumber) -> Result<RpcError, RpcE
 pub(super) fn filter(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<Vec<LocalizedTransactionTrace>> {
     let (filter,): (Filter,) = args(params)?;
     let wanted = Wanted {

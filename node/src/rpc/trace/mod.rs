@@ -25,7 +25,7 @@ use super::{
     errors::RpcError,
     lanes::Lane,
     params::{Hash, Number},
-    table::{Asker, Table},
+    table::{CallContext, Table},
 };
 
 /// The limits on the traces of one request.
@@ -57,13 +57,13 @@ pub(super) fn add(table: &mut Table) {
 /// The time and memory of one request.
 struct Request<'a> {
     context: &'a RpcContext,
-    asker: &'a Asker<'a>,
+    asker: &'a CallContext<'a>,
     limit: CallLimit,
     interrupt: Interrupt,
 }
 
 impl<'a> Request<'a> {
-    fn begin(context: &'a RpcContext, asker: &'a Asker<'a>) -> Request<'a> {
+    fn begin(context: &'a RpcContext, asker: &'a CallContext<'a>) -> Request<'a> {
         let limit = CallLimit { time_max: context.trace_limits.time_max, key: "api.trace_time_max_ms" };
         Request { context, asker, limit, interrupt: limit.interrupt(asker) }
     }

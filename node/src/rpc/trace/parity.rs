@@ -18,7 +18,7 @@ use crate::rpc::{
     },
     errors::{RpcError, RpcResult},
     params::{AtMost, BlockParam, Hash, Strict, args},
-    table::Asker,
+    table::CallContext,
     transactions,
 };
 
@@ -54,7 +54,7 @@ pub(super) struct Replayed {
 pub(super) fn block(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<Option<Vec<LocalizedTransactionTrace>>> {
     let (BlockParam(id),) = args(params)?;
     let request = Request::begin(context, asker);
@@ -71,7 +71,7 @@ pub(super) fn block(
 pub(super) fn transaction(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<Option<Vec<LocalizedTransactionTrace>>> {
     let (Strict(hash),): (Hash,) = args(params)?;
     Ok(calls(context, hash, asker)?)
@@ -81,7 +81,7 @@ pub(super) fn transaction(
 pub(super) fn get(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<Option<LocalizedTransactionTrace>> {
     let (Strict(hash), place): (Hash, AtMost<Strict<u64>, 1_024>) = args(params)?;
     // No call is deeper.
@@ -98,7 +98,7 @@ pub(super) fn get(
 fn calls(
     context: &RpcContext,
     hash: B256,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> Result<Option<Vec<LocalizedTransactionTrace>>, RpcError> {
     let request = Request::begin(context, asker);
     let Some((batch, index)) = transactions::find(context, &hash, Parts::Both, asker.reader())? else {
@@ -113,7 +113,7 @@ fn calls(
 pub(super) fn replay(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<TraceResults> {
     let (Strict(hash), asked): (Hash, Types) = args(params)?;
     let (request, types) = (Request::begin(context, asker), types(asked)?);
@@ -129,7 +129,7 @@ pub(super) fn replay(
 pub(super) fn replay_block(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<Option<Vec<Replayed>>> {
     let (BlockParam(id), asked): (BlockParam, Types) = args(params)?;
     let (request, types) = (Request::begin(context, asker), types(asked)?);
@@ -146,7 +146,11 @@ pub(super) fn replay_block(
 }
 
 /// `trace_call`, with the overrides of `eth_call`.
-pub(super) fn call(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<TraceResults> {
+pub(super) fn call(
+    context: &RpcContext,
+    params: &Params<'_>,
+    asker: &CallContext<'_>,
+) -> RpcResult<TraceResults> {
     type Arguments = (CallObject, Types, Option<BlockParam>, Option<AccountsObject>, Option<BlockObject>);
     let (object, asked, id, accounts, block): Arguments = args(params)?;
     let overrides = Overrides {
@@ -166,7 +170,7 @@ struct CallAndTypes(CallObject, Types);
 pub(super) fn call_many(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<Vec<TraceResults>> {
     let (calls, id): (AtMost<CallAndTypes, CALLS_MAX>, Option<BlockParam>) = args(params)?;
     if calls.len > CALLS_MAX {
@@ -182,7 +186,7 @@ pub(super) fn call_many(
 
 fn replayed(
     context: &RpcContext,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
     id: Option<BlockParam>,
     overrides: &Overrides,
     calls: &[(CallRequest, TraceTypes)],
@@ -195,7 +199,11 @@ fn replayed(
 }
 
 /// `trace_rawTransaction`: the trace of a signed transaction in a batch proposed now, or after another one.
-pub(super) fn raw(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<TraceResults> {
+pub(super) fn raw(
+    context: &RpcContext,
+    params: &Params<'_>,
+    asker: &CallContext<'_>,
+) -> RpcResult<TraceResults> {
     let (Strict(raw), asked, id): (Strict<Bytes>, Types, Option<BlockParam>) = args(params)?;
     let types = types(asked)?;
     let transaction = Transaction::decode(&raw, &context.chain).map_err(RpcError::from)?;

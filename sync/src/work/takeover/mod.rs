@@ -122,9 +122,9 @@ pub enum Step {
     /// The restore was put aside.
     Dropped,
     /// The worker abandoned the restore itself: it cannot end.
-    PutDown {
+    Abandoned {
         /// Why it cannot end.
-        why: PutDown,
+        why: Abandoned,
         /// The error in words, for operators.
         reason: String,
     },
@@ -132,7 +132,7 @@ pub enum Step {
 
 /// The reason why a takeover cannot end. It is no failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PutDown {
+pub enum Abandoned {
     /// The range delta is too large for this node: another way leads on.
     TooLarge,
     /// Peers made it larger than the batches' changes, and nobody can tell which peer did: another way leads on.
@@ -141,20 +141,20 @@ pub enum PutDown {
     Overtaken,
 }
 
-impl PutDown {
-    fn of(error: &StorageError) -> Option<PutDown> {
+impl Abandoned {
+    fn of(error: &StorageError) -> Option<Abandoned> {
         match error {
             StorageError::RangeDelta(error) => match error {
                 RangeDeltaError::OverBudget { .. } | RangeDeltaError::TooFar { .. } => {
-                    Some(PutDown::TooLarge)
+                    Some(Abandoned::TooLarge)
                 }
-                RangeDeltaError::Padded { .. } => Some(PutDown::Padded),
+                RangeDeltaError::Padded { .. } => Some(Abandoned::Padded),
                 RangeDeltaError::NotAhead { .. } | RangeDeltaError::HeadMoved { .. } => {
-                    Some(PutDown::Overtaken)
+                    Some(Abandoned::Overtaken)
                 }
                 _ => None,
             },
-            StorageError::Restore(RestoreError::NotAhead { .. }) => Some(PutDown::Overtaken),
+            StorageError::Restore(RestoreError::NotAhead { .. }) => Some(Abandoned::Overtaken),
             _ => None,
         }
     }
@@ -208,9 +208,9 @@ impl Worker {
         let step = match self.step(job) {
             Err(SyncError::Storage(error)) => {
                 let reason = error.to_string();
-                let why = PutDown::of(&error).ok_or(error)?;
+                let why = Abandoned::of(&error).ok_or(error)?;
                 *self.active.lock() = None;
-                Step::PutDown { why, reason }
+                Step::Abandoned { why, reason }
             }
             step => step?,
         };

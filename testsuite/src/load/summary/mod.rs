@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     audit::Audit,
     commits::{Commits, Point},
-    feed::{HeadNews, Told},
+    feed::{HeadAnnouncements, HeadNews},
     percentiles::Percentiles,
     plan::Plan,
     protocol::{Outcome, ReadWay},
@@ -161,7 +161,7 @@ pub(super) struct Facts<'a> {
     pub(super) contents: &'a Contents,
     /// The heads of all nodes, first those of the node whose commits count.
     pub(super) heads: &'a [Heads],
-    pub(super) told: &'a [Told],
+    pub(super) told: &'a [HeadAnnouncements],
     pub(super) resolution: Duration,
     pub(super) backlog: u64,
     /// Transactions that were sent by the end of the schedule.
@@ -314,7 +314,7 @@ mod tests {
             outcome: &Outcome::default(),
             contents: &Contents { first: 5, batches },
             heads: &[heads("a", vec![ms(1_000), ms(5_000)]), heads("b", vec![ms(1_500)])],
-            told: &[Told::default()],
+            told: &[HeadAnnouncements::default()],
             resolution: ms(5),
             backlog: 20,
             sent_in_time: 27,

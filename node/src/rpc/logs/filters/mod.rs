@@ -27,7 +27,7 @@ use crate::{
         RpcContext,
         errors::{RpcError, RpcResult},
         params::args,
-        table::Asker,
+        table::CallContext,
     },
 };
 
@@ -54,7 +54,7 @@ fn id(params: &Params<'_>) -> RpcResult<Option<u128>> {
 pub(in crate::rpc) fn new_filter(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<U128> {
     let (wanted,): (Wanted,) = args(params)?;
     context.keeps.check_logs()?;
@@ -82,7 +82,7 @@ pub(in crate::rpc) fn check_watchable(filter: &Filter, head: BatchNumber) -> Res
 pub(in crate::rpc) fn new_block_filter(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<U128> {
     let () = args(params)?;
     let head = context.store.head().map_err(RpcError::from)?.header.number;
@@ -93,7 +93,7 @@ pub(in crate::rpc) fn new_block_filter(
 pub(in crate::rpc) fn new_pending_filter(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<U128> {
     let () = args(params)?;
     Ok(context.filters.install(asker.origin, Watch::Arrivals(context.pool.arrivals()), Instant::now())?)
@@ -109,7 +109,7 @@ pub(in crate::rpc) fn uninstall(context: &RpcContext, params: &Params<'_>) -> Rp
 pub(in crate::rpc) fn changes(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> (RpcResult<Changes>, Option<Poll>) {
     let begun = id(params).and_then(|id| Ok(context.filters.poll(id, Instant::now())?));
     match begun {
@@ -143,7 +143,7 @@ fn new(context: &RpcContext, watch: &mut Watch, leash: &Leash) -> Result<Changes
 pub(in crate::rpc) fn filter_logs(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<Vec<Log>> {
     match context.filters.find(id(params)?, Instant::now())? {
         Watch::Logs(criteria, _) => Ok(all(context, &criteria, asker.leash, Budget::CALL)?),

@@ -19,7 +19,7 @@ use crate::rpc::{
     call::request::CallObject,
     errors::{RpcError, RpcResult},
     params::{BlockParam, Hash, Strict, args},
-    table::Asker,
+    table::CallContext,
     transactions,
 };
 
@@ -35,7 +35,7 @@ pub(super) struct Traced {
 pub(super) fn transaction(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<GethTrace> {
     let (Strict(hash), options): (Hash, Option<TracerOptions>) = args(params)?;
     let (request, options) = (Request::begin(context, asker), options.unwrap_or_default().0);
@@ -51,7 +51,7 @@ pub(super) fn transaction(
 pub(super) fn block<I: DeserializeOwned + Into<BlockParam>>(
     context: &RpcContext,
     params: &Params<'_>,
-    asker: &Asker<'_>,
+    asker: &CallContext<'_>,
 ) -> RpcResult<Vec<Traced>> {
     let (id, options): (I, Option<TracerOptions>) = args(params)?;
     let (request, options) = (Request::begin(context, asker), options.unwrap_or_default().0);
@@ -71,7 +71,11 @@ pub(super) fn block<I: DeserializeOwned + Into<BlockParam>>(
 }
 
 /// `debug_traceCall`
-pub(super) fn call(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<GethTrace> {
+pub(super) fn call(
+    context: &RpcContext,
+    params: &Params<'_>,
+    asker: &CallContext<'_>,
+) -> RpcResult<GethTrace> {
     let (object, id, options): (CallObject, Option<BlockParam>, Option<CallOptions>) = args(params)?;
     let options = options.unwrap_or_default();
     if options.has_tx_index {

@@ -24,7 +24,7 @@ use slipstream_types::{Genesis, SecretKey, digest::parse_hex};
 use tokio::{sync::mpsc, task::JoinSet};
 
 pub use self::lies::Lie;
-use self::lies::{Liar, Said};
+use self::lies::{Liar, OutgoingMessage};
 
 /// The most messages that wait for a lie, and lies that wait for one validator. More are dropped, as a slow validator
 /// drops them.
@@ -117,7 +117,7 @@ async fn talk(
             },
             _ = orders.tick() => liar.order(now_ms())?,
         };
-        for Said { to, request } in said {
+        for OutgoingMessage { to, request } in said {
             let lie = Arc::new(request);
             for (_, lane) in lanes.iter().enumerate().filter(|(place, _)| to.has(*place)) {
                 // A full lane belongs to a validator that does not respond.

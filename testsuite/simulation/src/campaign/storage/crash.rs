@@ -29,7 +29,7 @@ const SIGABRT: i32 = 6;
 const SIGKILL: i32 = 9;
 
 /// Two stores on disk, with the heads that their lives reported.
-pub(super) struct Patient {
+pub(super) struct CrashTarget {
     program: PathBuf,
     dir: tempfile::TempDir,
     chain: Chain,
@@ -38,14 +38,14 @@ pub(super) struct Patient {
     follower: BatchNumber,
 }
 
-impl Patient {
+impl CrashTarget {
     /// Makes a new one in a directory of `parent`.
-    pub(super) fn new(program: PathBuf, parent: &std::path::Path, seed: u64) -> Result<Patient> {
+    pub(super) fn new(program: PathBuf, parent: &std::path::Path, seed: u64) -> Result<CrashTarget> {
         let dir = tempfile::Builder::new().prefix("crash-").tempdir_in(parent)?;
         let chain = Chain { seed, body_bytes: 300 };
         let history = History::new(chain)?;
         let zero = BatchNumber::GENESIS;
-        Ok(Patient { program, dir, chain, history, leader: zero, follower: zero })
+        Ok(CrashTarget { program, dir, chain, history, leader: zero, follower: zero })
     }
 
     /// Whether audits of it have become slow.

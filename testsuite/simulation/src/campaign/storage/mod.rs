@@ -36,7 +36,7 @@ use slipnet::progress::Progress;
 use slipstream_storage::CrashPoint;
 
 use self::{
-    crash::{Patient, needs_new_store, random_moment, random_passing},
+    crash::{CrashTarget, needs_new_store, random_moment, random_passing},
     damage::{AuditOptions, Victim},
     full::{SmallDisk, fill, free_bytes},
     life::LifeOptions,
@@ -243,8 +243,8 @@ impl Campaign<'_> {
         }
     }
 
-    fn patient(&self, rng: &mut StdRng) -> Result<Patient> {
-        Patient::new(self.program.to_owned(), &self.options.dir, rng.random())
+    fn patient(&self, rng: &mut StdRng) -> Result<CrashTarget> {
+        CrashTarget::new(self.program.to_owned(), &self.options.dir, rng.random())
     }
 
     fn crash_points(&self, rng: &mut StdRng, runs: u32) -> Result<(u64, String)> {

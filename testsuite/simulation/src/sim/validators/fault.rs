@@ -1,4 +1,4 @@
-//! [`Trouble`]: the faults among validators, and [`Table`]: in how many worlds each of them occurred.
+//! [`WorldFault`]: the faults among validators, and [`Table`]: in how many worlds each of them occurred.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,7 @@ use super::super::fault::is_rare;
 
 /// A kind of fault.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, strum::VariantArray)]
-pub enum Trouble {
+pub enum WorldFault {
     /// A message was lost.
     Loss,
     /// A message came twice.
@@ -66,19 +66,19 @@ pub enum Trouble {
     Conviction,
 }
 
-impl Trouble {
+impl WorldFault {
     /// Every kind of fault.
-    pub const ALL: &'static [Trouble] = <Trouble as strum::VariantArray>::VARIANTS;
+    pub const ALL: &'static [WorldFault] = <WorldFault as strum::VariantArray>::VARIANTS;
 }
 
 /// The faults that occurred in one world.
-pub(super) type Troubles = BTreeSet<Trouble>;
+pub(super) type Troubles = BTreeSet<WorldFault>;
 
 /// The number of worlds in which each kind occurred.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Table {
     runs: u64,
-    troubles: BTreeMap<Trouble, u64>,
+    troubles: BTreeMap<WorldFault, u64>,
 }
 
 impl Table {
@@ -91,11 +91,11 @@ impl Table {
 
     /// Returns the kinds that occurred in no more worlds than chance would explain if their share were
     /// [`SHARE_MIN`](super::super::SHARE_MIN).
-    pub fn missing(&self) -> Vec<Trouble> {
-        Trouble::ALL.iter().copied().filter(|trouble| is_rare(self.worlds(*trouble), self.runs)).collect()
+    pub fn missing(&self) -> Vec<WorldFault> {
+        WorldFault::ALL.iter().copied().filter(|trouble| is_rare(self.worlds(*trouble), self.runs)).collect()
     }
 
-    fn worlds(&self, trouble: Trouble) -> u64 {
+    fn worlds(&self, trouble: WorldFault) -> u64 {
         self.troubles.get(&trouble).copied().unwrap_or_default()
     }
 }
@@ -103,7 +103,7 @@ impl Table {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<18} {:>8} {:>7}", "trouble", "runs", "share")?;
-        for &trouble in Trouble::ALL {
+        for &trouble in WorldFault::ALL {
             let runs = self.worlds(trouble);
             let share = runs as f64 / self.runs.max(1) as f64 * 100.0;
             writeln!(f, "{:<18} {runs:>8} {share:>6.1}%", format!("{trouble:?}"))?;

@@ -16,7 +16,7 @@ use tokio::{
     time::{Duration, sleep},
 };
 
-use super::{fault::Trouble, follow, plan::MachinePlan, seat, world::World};
+use super::{fault::WorldFault, follow, plan::MachinePlan, seat, world::World};
 
 /// The time at which a world's clocks begin, in milliseconds.
 pub(super) const BEGINS_MS: u64 = 1_800_000_000_000;
@@ -172,13 +172,13 @@ impl World {
     }
 
     /// Kills a process. In a power cut nothing unsynced is kept; otherwise a random part may be.
-    pub(super) fn fall(self: &Arc<World>, index: usize, trouble: Trouble) -> Result<()> {
+    pub(super) fn fall(self: &Arc<World>, index: usize, trouble: WorldFault) -> Result<()> {
         let machine = &self.machines[index];
         let Some(Process { up, tasks }) = machine.state.lock().process.take() else { return Ok(()) };
         self.mark(format_args!("machine {index} dies: {trouble:?}"));
         self.fire(trouble);
         // After a failed write the next process finds the rest: only acknowledged batches must be present.
-        if trouble != Trouble::CrashPoint {
+        if trouble != WorldFault::CrashPoint {
             self.oracle.lock().check_ledger(&up, self.now_ms())?;
         }
         let (kept, pause_ms) = {
@@ -188,12 +188,12 @@ impl World {
                 1 => 0,
                 _ => rng.random_range(0..=machine.disk.lock().unsynced()),
             };
-            (if trouble == Trouble::Blackout { 0 } else { kept }, rng.random_range(20..DOWN_MS_MAX))
+            (if trouble == WorldFault::Blackout { 0 } else { kept }, rng.random_range(20..DOWN_MS_MAX))
         };
         // Before the handles are dropped, so that their later writes do not reach the disk.
         let mut disk = machine.disk.lock();
         disk.crash(kept);
-        if trouble == Trouble::Wipe {
+        if trouble == WorldFault::Wipe {
             *disk = MemoryDisk::default();
             self.oracle.lock().forget(index);
         }
@@ -220,7 +220,7 @@ async fn run(world: Arc<World>, up: Arc<Up>, heard: mpsc::Receiver<(PeerId, Vec<
         Ok(Ok(())) => Err(anyhow!("a task of machine {} ended by itself", up.machine)),
         Ok(Err(error)) if up.is_armed && has_failed(&up) => {
             world.mark(format_args!("machine {} stops: {error}", up.machine));
-            world.fall(up.machine, Trouble::CrashPoint)
+            world.fall(up.machine, WorldFault::CrashPoint)
         }
         Ok(Err(error)) => Err(error.context(format!("machine {} failed", up.machine))),
         Err(panic) => Err(anyhow!("a task of machine {} panicked: {panic}", up.machine)),
@@ -269,7 +269,7 @@ mod tests {
             }
             world.look_at_ledger(&dead);
             assert!(world.oracle.lock().head().get() > 0, "the oracle looks at the living");
-            world.fall(0, Trouble::Wipe).unwrap();
+            world.fall(0, WorldFault::Wipe).unwrap();
             world.look_at_ledger(&dead);
             world.start(0).unwrap();
         });
@@ -287,7 +287,7 @@ mod tests {
                 !world.chance.lock().arrivals.is_empty()
             };
             assert!(sends(), "the living say something");
-            world.fall(0, Trouble::Crash).unwrap();
+            world.fall(0, WorldFault::Crash).unwrap();
             assert!(!sends());
         });
     }

@@ -32,7 +32,7 @@ use clap::Args;
 use slipnet::progress::Progress;
 use slipstream_consensus::simulated::{Defences, Planted};
 
-pub use self::fault::{Table, Trouble};
+pub use self::fault::{Table, WorldFault};
 use self::{
     fault::Troubles,
     world::{Outcome, World},

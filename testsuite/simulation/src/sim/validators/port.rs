@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{super::explain, fault::Trouble, machine::Up, traitor::Traitor, world::World};
+use super::{super::explain, fault::WorldFault, machine::Up, traitor::Traitor, world::World};
 
 /// The receiver of a request's answer; it stays empty if the request is lost.
 type Answer = oneshot::Sender<Result<Vec<u8>, NetworkError>>;
@@ -310,12 +310,12 @@ impl World {
             None => 0.0,
         };
         if !calm && (rng.random_bool(weather.loss) || rng.random_bool(besides)) {
-            troubles.insert(Trouble::Loss);
+            troubles.insert(WorldFault::Loss);
             return Vec::new();
         }
         let repeats = !calm && rng.random_bool(weather.repeats);
         if repeats {
-            troubles.insert(Trouble::Repetition);
+            troubles.insert(WorldFault::Repetition);
         }
         let jitter_ms = if calm { weather.jitter_ms.min(20) } else { weather.jitter_ms };
         let mut delay = || Duration::from_millis(weather.delay_ms + rng.random_range(0..=jitter_ms));
@@ -325,7 +325,7 @@ impl World {
         let overtakes = arrives < *last;
         *last = arrives.max(*last);
         if overtakes {
-            chance.troubles.insert(Trouble::Overtaking);
+            chance.troubles.insert(WorldFault::Overtaking);
         }
         delays
     }

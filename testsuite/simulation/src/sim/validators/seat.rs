@@ -18,7 +18,7 @@ use tokio::{sync::mpsc, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    fault::Trouble,
+    fault::WorldFault,
     machine::{SkewedClock, Up},
     port::Port,
     world::World,
@@ -56,7 +56,7 @@ impl Machine for Pace {
         let Some(world) = self.world.upgrade() else { return Duration::ZERO };
         let takes = world.plan.takes(self.machine, work, transactions, world.is_calm());
         if work == Work::Execute && takes > world.plan.patience() {
-            world.fire(Trouble::SlowExecution);
+            world.fire(WorldFault::SlowExecution);
         }
         takes
     }
@@ -67,7 +67,7 @@ impl Machine for Pace {
         let errs =
             share > 0.0 && !sequential && !world.is_calm() && world.chance.lock().rng.random_bool(share);
         if errs {
-            world.fire(Trouble::WrongExecution);
+            world.fire(WorldFault::WrongExecution);
             world.oracle.lock().note_error(self.machine, number);
         }
         errs
@@ -156,17 +156,17 @@ async fn until_over(
         if let Some(validator) = validator {
             let status = validator.status();
             if view.replace(status.view).is_some_and(|before| before < status.view) {
-                world.fire(Trouble::NewView);
+                world.fire(WorldFault::NewView);
             }
             if world.plan.slowness.is_some() && refused_as_slow(up) > 0 {
-                world.fire(Trouble::TooSlow);
+                world.fire(WorldFault::TooSlow);
             }
             if std::mem::replace(&mut diverged, status.divergences) < status.divergences {
-                world.fire(Trouble::Fetched);
+                world.fire(WorldFault::Fetched);
             }
             if !world.plan.is_traitor(up.machine) && world.lives(up) {
                 if !status.evidence.is_empty() {
-                    world.fire(Trouble::Conviction);
+                    world.fire(WorldFault::Conviction);
                 }
                 let mut oracle = world.oracle.lock();
                 let judged = oracle.check_evidence(up, epoch, &status.evidence, *is_new, world.elapsed());

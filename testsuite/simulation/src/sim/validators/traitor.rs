@@ -10,7 +10,7 @@ use slipstream_types::{
     bounded::BoundedVec, codec,
 };
 
-use super::fault::{Trouble, Troubles};
+use super::fault::{Troubles, WorldFault};
 
 /// The share of messages that a traitor of habit `Anything` alters.
 const ANYTHING: f64 = 0.3;
@@ -96,7 +96,7 @@ impl Traitor<'_> {
     pub(super) fn twist(&mut self, habit: Habit, target: u64, request: Request) -> Vec<Request> {
         let Some(habit) = habit.now(&request, self.rng) else { return vec![request] };
         if habit == Habit::Silent {
-            self.troubles.insert(Trouble::Silence);
+            self.troubles.insert(WorldFault::Silence);
             return Vec::new();
         }
         match request {
@@ -117,7 +117,7 @@ impl Traitor<'_> {
         };
         match response {
             Response::Outcome(mut parts) if lies => {
-                self.troubles.insert(Trouble::FalseShown);
+                self.troubles.insert(WorldFault::FalseShown);
                 // Either all parts fit together but differ from the agreed outcome, or empty receipts stand beside a
                 // true body.
                 let none = Blob::seal(BlobKind::Receipts, &Receipts::default());
@@ -136,18 +136,18 @@ impl Traitor<'_> {
         let order = ordered.order.order.clone();
         match habit {
             Habit::Orders => {
-                self.troubles.insert(Trouble::TwoOrders);
+                self.troubles.insert(WorldFault::TwoOrders);
                 let order = Order { timestamp_ms: order.timestamp_ms + target, ..order };
                 Ordered { order: signed(order), ..ordered }
             }
             Habit::Times => {
-                self.troubles.insert(Trouble::FalseTime);
+                self.troubles.insert(WorldFault::FalseTime);
                 let order = Order { timestamp_ms: order.timestamp_ms + FALSE_TIME_MS, ..order };
                 Ordered { order: signed(order), ..ordered }
             }
             Habit::Bodies => {
                 let Some(body) = without_the_last(&ordered.body) else { return ordered };
-                self.troubles.insert(Trouble::FalseBody);
+                self.troubles.insert(WorldFault::FalseBody);
                 Ordered { body, ..ordered }
             }
             _ => ordered,
@@ -157,12 +157,12 @@ impl Traitor<'_> {
     fn say(&mut self, habit: Habit, message: Message) -> Vec<Message> {
         match (habit, message) {
             (Habit::Votes, Message::Prepare(vote)) => {
-                self.troubles.insert(Trouble::TwoVotes);
+                self.troubles.insert(WorldFault::TwoVotes);
                 let ballot = Ballot { token: self.junk(), ..vote.ballot };
                 vec![Message::Prepare(vote), Message::Prepare(self.prepare(ballot))]
             }
             (Habit::Votes, Message::Commit(vote)) => {
-                self.troubles.insert(Trouble::TwoVotes);
+                self.troubles.insert(WorldFault::TwoVotes);
                 let ballot = Ballot { token: self.junk(), ..vote.ballot };
                 vec![Message::Commit(self.commit(ballot)), Message::Commit(vote)]
             }
@@ -174,17 +174,17 @@ impl Traitor<'_> {
                 [vec![Message::Verify(verify)], votes.to_vec()].concat()
             }
             (Habit::Outcomes, Message::Verify(verify)) => {
-                self.troubles.insert(Trouble::FalseOutcome);
+                self.troubles.insert(WorldFault::FalseOutcome);
                 let state_root = Digest::tagged("wrong", verify.info.state_root.as_bytes());
                 let info = LedgerInfo { state_root, ..verify.info.clone() };
                 vec![Message::Verify(Box::new(Verify { info, ..*verify }))]
             }
             (Habit::Forgets, Message::ViewChange(change)) => {
-                self.troubles.insert(Trouble::Hidden);
+                self.troubles.insert(WorldFault::Hidden);
                 vec![Message::ViewChange(Box::new(self.change(change.view, None, None)))]
             }
             (Habit::Invents, Message::ViewChange(change)) => {
-                self.troubles.insert(Trouble::Hidden);
+                self.troubles.insert(WorldFault::Hidden);
                 let ViewChange { view, decided, prepared, .. } = *change;
                 let prepared = prepared.map(|it| {
                     let info = LedgerInfo { state_root: self.junk(), ..it.info };
@@ -193,7 +193,7 @@ impl Traitor<'_> {
                 vec![Message::ViewChange(Box::new(self.change(view, decided, prepared)))]
             }
             (Habit::Complains, Message::Status(status)) => {
-                self.troubles.insert(Trouble::Complaints);
+                self.troubles.insert(WorldFault::Complaints);
                 vec![Message::Status(Status { complains: true, ..status })]
             }
             (_, message) => vec![message],

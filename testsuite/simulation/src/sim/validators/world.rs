@@ -28,7 +28,7 @@ use super::{
         explain::{Kind, Recording},
         trace::Trace,
     },
-    fault::{Trouble, Troubles},
+    fault::{Troubles, WorldFault},
     load::{Load, accounts, owner, recipient},
     machine::{BEGINS_MS, Machine},
     oracle::Oracle,
@@ -159,7 +159,7 @@ impl World {
     }
 
     /// Records that a fault occurred.
-    pub(super) fn fire(&self, trouble: Trouble) {
+    pub(super) fn fire(&self, trouble: WorldFault) {
         self.chance.lock().troubles.insert(trouble);
     }
 
@@ -253,20 +253,20 @@ impl World {
 
     fn happen(self: &Arc<World>, happening: Happening) -> Result<()> {
         match happening {
-            Happening::Crash(machine) => self.fall(machine, Trouble::Crash),
+            Happening::Crash(machine) => self.fall(machine, WorldFault::Crash),
             Happening::Blackout => {
-                (0..self.machines.len()).try_for_each(|machine| self.fall(machine, Trouble::Blackout))
+                (0..self.machines.len()).try_for_each(|machine| self.fall(machine, WorldFault::Blackout))
             }
-            Happening::Wipe(machine) => self.fall(machine, Trouble::Wipe),
+            Happening::Wipe(machine) => self.fall(machine, WorldFault::Wipe),
             Happening::Partition(sides) => {
                 if sides.iter().any(|side| *side != sides[0]) {
-                    self.fire(Trouble::Partition);
+                    self.fire(WorldFault::Partition);
                 }
                 *self.sides.lock() = sides;
                 Ok(())
             }
             Happening::Clock(machine, skew_ms) => {
-                self.fire(Trouble::WrongClock);
+                self.fire(WorldFault::WrongClock);
                 self.machines[machine].set_clock(skew_ms);
                 Ok(())
             }
@@ -309,11 +309,11 @@ impl World {
         let mut chance = self.chance.lock();
         for (epoch, set) in &oracle.sets {
             if epoch.0 > 0 {
-                chance.troubles.insert(Trouble::NewValidators);
+                chance.troubles.insert(WorldFault::NewValidators);
             }
             let joined = self.machines.iter().skip(self.plan.validators);
             if joined.into_iter().any(|machine| set.index_of(&machine.id).is_some()) {
-                chance.troubles.insert(Trouble::Joined);
+                chance.troubles.insert(WorldFault::Joined);
             }
         }
         let sets: Vec<_> = oracle.sets.values().collect();
@@ -321,7 +321,7 @@ impl World {
             pair[0].validators.iter().any(|it| pair[1].index_of(&it.public_key).is_none())
         };
         if sets.windows(2).any(left) {
-            chance.troubles.insert(Trouble::Left);
+            chance.troubles.insert(WorldFault::Left);
         }
         Ok(())
     }

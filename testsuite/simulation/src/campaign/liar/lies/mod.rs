@@ -67,27 +67,27 @@ impl Lie {
 }
 
 /// A request, with its receivers.
-pub(super) struct Said {
-    pub(super) to: Hearers,
+pub(super) struct OutgoingMessage {
+    pub(super) to: Recipients,
     pub(super) request: Vec<u8>,
 }
 
 /// The other validators, or every other one of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Hearers {
+pub(super) enum Recipients {
     All,
     /// Every other one, starting with the first.
     Some,
     Rest,
 }
 
-impl Hearers {
+impl Recipients {
     /// Whether the validator at this place among the others is one of them.
     pub(super) fn has(self, place: usize) -> bool {
         match self {
-            Hearers::All => true,
-            Hearers::Some => place.is_multiple_of(2),
-            Hearers::Rest => !place.is_multiple_of(2),
+            Recipients::All => true,
+            Recipients::Some => place.is_multiple_of(2),
+            Recipients::Rest => !place.is_multiple_of(2),
         }
     }
 }
@@ -117,19 +117,19 @@ impl Liar {
     ///
     /// # Errors
     /// As [`Liar::hear`].
-    pub(super) fn order(&mut self, now_ms: u64) -> Result<Vec<Said>, CodecError> {
+    pub(super) fn order(&mut self, now_ms: u64) -> Result<Vec<OutgoingMessage>, CodecError> {
         let Some(ordered) = self.censor.order(self.set.epoch, now_ms, &self.domain, &self.key)? else {
             return Ok(Vec::new());
         };
         let request = encode(&Request::Order(Box::new(ordered)))?;
-        Ok(vec![Said { to: Hearers::All, request }])
+        Ok(vec![OutgoingMessage { to: Recipients::All, request }])
     }
 
     /// Returns the requests with which it reacts to an honest validator's message; empty if it lied about that before.
     ///
     /// # Errors
     /// If a message is too long, which none here is.
-    pub(super) fn hear(&mut self, message: &Message) -> Result<Vec<Said>, CodecError> {
+    pub(super) fn hear(&mut self, message: &Message) -> Result<Vec<OutgoingMessage>, CodecError> {
         if let Message::Verify(verify) = message {
             self.heard = Some(verify.info.clone());
         }
@@ -165,7 +165,7 @@ impl Liar {
             (Lie::Garbage, _) => {
                 let signature = Signature([0x5a; 64]);
                 let mut said = self.to_all(&[Message::Prepare(Vote { ballot, signature })])?;
-                said.push(Said { to: Hearers::All, request: vec![0x5a; NOISE_BYTES] });
+                said.push(OutgoingMessage { to: Recipients::All, request: vec![0x5a; NOISE_BYTES] });
                 Ok(said)
             }
             (Lie::SplitVotes, _) => self.split_vote(ballot),
@@ -208,15 +208,15 @@ impl Liar {
 
     /// Returns votes for the true outcome to some validators, and for another one to the rest, so that none receives
     /// both.
-    fn split_vote(&self, ballot: Ballot) -> Result<Vec<Said>, CodecError> {
+    fn split_vote(&self, ballot: Ballot) -> Result<Vec<OutgoingMessage>, CodecError> {
         let [prepare, other_prepare, commit, other_commit] = self.double_vote(ballot);
-        let mut said = self.said(Hearers::Some, &[prepare, commit])?;
-        said.extend(self.said(Hearers::Rest, &[other_prepare, other_commit])?);
+        let mut said = self.said(Recipients::Some, &[prepare, commit])?;
+        said.extend(self.said(Recipients::Rest, &[other_prepare, other_commit])?);
         Ok(said)
     }
 
     /// Returns its view change.
-    fn leave(&self, lie: Lie, view: u64) -> Result<Vec<Said>, CodecError> {
+    fn leave(&self, lie: Lie, view: u64) -> Result<Vec<OutgoingMessage>, CodecError> {
         let prepared = if lie == Lie::InventedPrepares { self.invent(view)? } else { None };
         let change = ViewChange::new(view, self.seat, None, prepared, &self.domain, &self.key);
         self.to_all(&[Message::ViewChange(Box::new(change))])
@@ -258,13 +258,16 @@ impl Liar {
         Vote { ballot, signature: ballot.sign_commit(&self.key) }
     }
 
-    fn to_all(&self, messages: &[Message]) -> Result<Vec<Said>, CodecError> {
-        self.said(Hearers::All, messages)
+    fn to_all(&self, messages: &[Message]) -> Result<Vec<OutgoingMessage>, CodecError> {
+        self.said(Recipients::All, messages)
     }
 
-    fn said(&self, to: Hearers, messages: &[Message]) -> Result<Vec<Said>, CodecError> {
+    fn said(&self, to: Recipients, messages: &[Message]) -> Result<Vec<OutgoingMessage>, CodecError> {
         let request = |message: &Message| Request::Say(self.set.epoch, Box::new(message.clone()));
-        messages.iter().map(|message| encode(&request(message)).map(|request| Said { to, request })).collect()
+        messages
+            .iter()
+            .map(|message| encode(&request(message)).map(|request| OutgoingMessage { to, request }))
+            .collect()
     }
 }
 

@@ -35,7 +35,7 @@ fn liar(lie: Lie, key: &SecretKey) -> Liar {
     Liar::new(lie, key.clone(), set.index_of(&key.public()).unwrap(), DOMAIN, set)
 }
 
-fn said(requests: &[Said]) -> Vec<Message> {
+fn said(requests: &[OutgoingMessage]) -> Vec<Message> {
     let said = requests.iter().filter_map(|said| match decode_request(&said.request) {
         Ok(Request::Say(_, message)) => Some(*message),
         _ => None,
@@ -44,7 +44,7 @@ fn said(requests: &[Said]) -> Vec<Message> {
 }
 
 /// Returns the only message.
-fn only(requests: &[Said]) -> Message {
+fn only(requests: &[OutgoingMessage]) -> Message {
     let said = said(requests);
     let [message] = &said[..] else { panic!("{said:?}") };
     message.clone()

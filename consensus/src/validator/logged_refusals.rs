@@ -1,4 +1,4 @@
-//! [`Said`]: keeps a log from repeating the same text ten times a second.
+//! [`LoggedRefusals`]: keeps a log from repeating the same text ten times a second.
 
 use slipstream_types::BatchNumber;
 
@@ -7,16 +7,16 @@ const TEXTS_MAX: usize = 16;
 
 /// Texts logged about the current batch.
 #[derive(Default)]
-pub(super) struct Said {
+pub(super) struct LoggedRefusals {
     number: Option<BatchNumber>,
     texts: Vec<String>,
 }
 
-impl Said {
+impl LoggedRefusals {
     /// Whether to log the text: once per batch. Another batch begins anew.
     pub(super) fn is_new(&mut self, number: Option<BatchNumber>, text: &str) -> bool {
         if self.number != number {
-            *self = Said { number, texts: Vec::new() };
+            *self = LoggedRefusals { number, texts: Vec::new() };
         }
         if self.texts.len() >= TEXTS_MAX || self.texts.iter().any(|said| said == text) {
             return false;
@@ -33,7 +33,7 @@ mod tests {
     // Each text is logged once per batch, whatever comes in between, and their number is bounded.
     #[test]
     fn each_text_once_per_batch() {
-        let mut said = Said::default();
+        let mut said = LoggedRefusals::default();
         let (one, two) = (Some(BatchNumber::new(1)), Some(BatchNumber::new(2)));
         let heard = [(one, "a"), (one, "b"), (one, "a"), (two, "a"), (two, "a")]
             .map(|(n, text)| said.is_new(n, text));

@@ -1,4 +1,4 @@
-//! [`Teller`]: decides what the log reports of a node's health, and when.
+//! [`HealthReporter`]: decides what the log reports of a node's health, and when.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -35,7 +35,7 @@ enum Line {
 
 /// Decides what is reported, and remembers what was reported last.
 #[derive(Debug, Default)]
-pub(crate) struct Teller {
+pub(crate) struct HealthReporter {
     next_line: Option<Instant>,
     told: Option<State>,
     changed: Option<(State, Instant)>,
@@ -48,7 +48,7 @@ pub(crate) struct Teller {
     unsettled_silence: Option<(Option<Silence>, Instant)>,
 }
 
-impl Teller {
+impl HealthReporter {
     /// Writes the lines that are due.
     pub(crate) fn tell(&mut self, status: &NodeStatus, now: Instant) {
         for line in self.lines(&status.health, now) {
@@ -229,7 +229,7 @@ mod tests {
 
     /// Judges the function's result once a second, and returns the lines with their seconds.
     fn told(seconds: u64, at: impl Fn(u64) -> Health) -> Vec<(u64, Line)> {
-        let (start, mut teller) = (Instant::now(), Teller::default());
+        let (start, mut teller) = (Instant::now(), HealthReporter::default());
         let look = |second| {
             let lines = teller.lines(&at(second), start + Duration::from_secs(second));
             lines.into_iter().map(|line| (second, line)).collect::<Vec<_>>()
@@ -289,7 +289,7 @@ mod tests {
     /// Goal: a lasting silence is reported when it begins, when it changes, and when it ends; a short one is not.
     #[test]
     fn a_silence_is_told_once_it_lasts() {
-        let (start, mut teller) = (Instant::now(), Teller::default());
+        let (start, mut teller) = (Instant::now(), HealthReporter::default());
         let lost = |until| Some(Silence::LostVotes { until: BatchNumber::new(until) });
         let mut told = Vec::new();
         for second in 0..100 {

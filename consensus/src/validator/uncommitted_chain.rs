@@ -1,4 +1,4 @@
-//! [`Held`]: batches that were executed here and are not known to be committed, each on the one before.
+//! [`UncommittedChain`]: batches that were executed here and are not known to be committed, each on the one before.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -12,16 +12,16 @@ use crate::pool::Ahead;
 pub(super) const HELD_MAX: usize = 8;
 
 /// A chain of outcomes in memory. The first builds on the head, or did when it was executed.
-pub(super) struct Held {
+pub(super) struct UncommittedChain {
     chain: VecDeque<Arc<Executed>>,
     /// The last batch that is known to be committed.
     committed: BatchNumber,
 }
 
-impl Held {
+impl UncommittedChain {
     /// An empty chain on the head.
-    pub(super) fn new(committed: BatchNumber) -> Held {
-        Held { chain: VecDeque::new(), committed }
+    pub(super) fn new(committed: BatchNumber) -> UncommittedChain {
+        UncommittedChain { chain: VecDeque::new(), committed }
     }
 
     /// Takes an outcome, unless its number was committed meanwhile. It displaces outcomes of its number and above. If
@@ -107,8 +107,9 @@ mod tests {
         let first = batch_after(&ledger, &[], 0..1, NOW_MS);
         let second = batch_after(&ledger, std::slice::from_ref(&first), 1..2, NOW_MS);
         let other = batch_after(&ledger, &[], 0..0, NOW_MS);
-        let mut chain = Held::new(BatchNumber::GENESIS);
-        let numbers = |chain: &Held| chain.chain.iter().map(|held| held.number().get()).collect::<Vec<_>>();
+        let mut chain = UncommittedChain::new(BatchNumber::GENESIS);
+        let numbers =
+            |chain: &UncommittedChain| chain.chain.iter().map(|held| held.number().get()).collect::<Vec<_>>();
         assert!(
             chain.before(BatchNumber::new(1)).unwrap().is_empty()
                 && chain.before(BatchNumber::new(2)).is_none()

@@ -1,4 +1,4 @@
-//! [`ToCome`]: history that a backfill has yet to fetch. The errors for it differ from those for pruned history.
+//! [`PendingBackfill`]: history that a backfill has yet to fetch. The errors for it differ from those for pruned history.
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use slipstream_types::BatchNumber;
 
 /// The batches whose parts a backfill still fetches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ToCome {
+pub(crate) struct PendingBackfill {
     /// Everything from this batch on is stored.
     lowest: BatchNumber,
     /// The backfill goes down to this batch.
     wanted_from: BatchNumber,
 }
 
-impl ToCome {
+impl PendingBackfill {
     /// The part of a store's windows that is still missing; `None` if nothing is.
-    pub(super) fn of(store: &Store) -> Result<Option<ToCome>, StorageError> {
+    pub(super) fn of(store: &Store) -> Result<Option<PendingBackfill>, StorageError> {
         let missing = Backlog::missing(&store.backlog()?);
-        Ok(missing.map(|(lowest, wanted_from)| ToCome { lowest, wanted_from }))
+        Ok(missing.map(|(lowest, wanted_from)| PendingBackfill { lowest, wanted_from }))
     }
 
     /// Whether a batch is still to be fetched.
@@ -27,9 +27,9 @@ impl ToCome {
     }
 }
 
-impl fmt::Display for ToCome {
+impl fmt::Display for PendingBackfill {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ToCome { lowest, wanted_from } = self;
+        let PendingBackfill { lowest, wanted_from } = self;
         write!(
             f,
             "the backfill has all batches from {lowest} on, and fetches the earlier ones down to {wanted_from}; ask again later \

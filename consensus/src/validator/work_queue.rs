@@ -1,4 +1,4 @@
-//! [`Bench`]: runs heavy work on a thread that may block, one piece after another, and returns the results to the
+//! [`WorkQueue`]: runs heavy work on a thread that may block, one piece after another, and returns the results to the
 //! actor.
 
 use std::{collections::VecDeque, sync::Arc};
@@ -20,17 +20,17 @@ type End<R> = Box<dyn FnOnce(bool) -> R + Send>;
 /// A queue of work, one piece of which runs. Work that has begun runs to its end even if the bench is dropped.
 ///
 /// The queue has no bound of its own: its owner adds a bounded number of pieces.
-pub(super) struct Bench<R> {
+pub(super) struct WorkQueue<R> {
     queue: VecDeque<Job<R>>,
     running: Option<(&'static str, JoinHandle<R>)>,
     /// The machine of a simulation; `None` for real threads.
     machine: Option<Arc<dyn Machine>>,
 }
 
-impl<R: Send + 'static> Bench<R> {
+impl<R: Send + 'static> WorkQueue<R> {
     /// A bench of threads, or of a simulated machine.
-    pub(super) fn new(machine: Option<Arc<dyn Machine>>) -> Bench<R> {
-        Bench { queue: VecDeque::new(), running: None, machine }
+    pub(super) fn new(machine: Option<Arc<dyn Machine>>) -> WorkQueue<R> {
+        WorkQueue { queue: VecDeque::new(), running: None, machine }
     }
 
     /// Begins the work, or queues it. The name identifies it if it panics.
@@ -42,7 +42,7 @@ impl<R: Send + 'static> Bench<R> {
         self.add_long(name, Stop::default(), work);
     }
 
-    /// Does the same as [`Bench::add`], with work in two parts that can be stopped. A simulated machine takes its time
+    /// Does the same as [`WorkQueue::add`], with work in two parts that can be stopped. A simulated machine takes its time
     /// between them.
     pub(super) fn add_long<E: FnOnce(bool) -> R + Send + 'static>(
         &mut self,
@@ -118,7 +118,7 @@ mod tests {
     /// Goal: pieces run one at a time and in order, whoever waits. A panic is reported by name and ends nothing else.
     #[tokio::test]
     async fn one_after_another() {
-        let mut bench = Bench::new(None);
+        let mut bench = WorkQueue::new(None);
         let (open, gate) = mpsc::channel::<()>();
         let begun = Arc::new(AtomicUsize::new(0));
         let count = || {
@@ -147,7 +147,7 @@ mod tests {
     /// Goal: `finish` waits for the running work, and begins no more.
     #[tokio::test]
     async fn the_end_waits_for_what_is_under_way() {
-        let mut bench = Bench::new(None);
+        let mut bench = WorkQueue::new(None);
         let done = Arc::new(AtomicUsize::new(0));
         for _ in 0..3 {
             let done = done.clone();
