@@ -1,5 +1,6 @@
 //! Parts of a batch as JSON, with all their fields.
 
+use alloy_primitives::hex;
 use serde_json::{Value, json};
 use slipstream_types::{BatchHeader, Log, Receipt};
 

@@ -163,7 +163,6 @@ async fn a_report_is_drawn() {
         "Audit",
         "Criteria",
         "Faults",
-        "Criteria that nobody could judge here",
         "Liars",
         "Load",
         "Throughput",
