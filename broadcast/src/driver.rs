@@ -26,7 +26,7 @@ const INBOX: FairLimits =
 const MESSAGES_AT_ONCE: usize = 64;
 /// How often to check whether the peers changed: the transport does not report it.
 const PEERS_POLL: Duration = Duration::from_millis(100);
-/// Most batches that wait to be coded: more are decided only if this node cannot keep up at all.
+/// Maximum number of batches that wait to be coded: more are decided only if this node cannot keep up at all.
 const FRESH_MAX: usize = 64;
 
 /// The mesh's view of the ledger, and the receiver of its batches.

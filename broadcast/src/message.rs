@@ -19,9 +19,9 @@ use slipstream_types::{
 pub const MESSAGE_BYTES_MAX: usize = CHUNK_BYTES_MAX + 64;
 /// Bytes of the longest chunk: a whole body or whole hints with their blob's prefix, incompressible.
 const CHUNK_BYTES_MAX: usize = (24 << 20) + (1 << 20);
-/// Most plans in one message.
+/// Maximum number of plans in one message.
 pub(crate) const PLANS_MAX: usize = 4;
-/// Most payloads that one notice names.
+/// Maximum number of payloads that one notice names.
 pub(crate) const NOTICE_MAX: usize = 16;
 /// Bytes of the longest notice.
 const NOTICE_BYTES_MAX: usize = 16 + 32 * NOTICE_MAX;

@@ -12,11 +12,11 @@ use crate::{
 pub const VARIABLE_PREFIX: &str = "SLIPSTREAM__";
 /// The separator between the levels of a key in a variable's name.
 const LEVEL: &str = "__";
-/// Most variables, and most flags. This is more than the number of keys: setting more is a mistake.
+/// Maximum number of variables, and most flags. This is more than the number of keys: setting more is a mistake.
 pub const OVERRIDES_MAX: usize = 256;
-/// Most bytes of a value: a list of some hundred peers fits.
+/// Maximum bytes of a value: a list of some hundred peers fits.
 pub const OVERRIDE_BYTES_MAX: usize = 64 << 10;
-/// Most characters of a wrong name that an error shows.
+/// Maximum number of characters of a wrong name that an error shows.
 const SHOWN_CHARS_MAX: usize = 120;
 
 /// The layers above the configuration file: variables, and flags above them. It also has the number of the instance.

@@ -9,7 +9,7 @@ use crate::{
     ranges::{self, BODY_BYTES_MIN},
 };
 
-/// Most archives: each is asked every minute, and its lists are in memory.
+/// Maximum number of archives: each is asked every minute, and its lists are in memory.
 const ARCHIVES_MAX: usize = 16;
 
 /// A value that fits its key's type and breaks a rule, with what to write instead.

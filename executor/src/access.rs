@@ -47,7 +47,7 @@ impl PartialEq for AccessSet {
 
 impl Eq for AccessSet {}
 
-/// Most predecessors that a transaction names. If a hundred transactions add to a balance before one reads it, the
+/// Maximum number of predecessors that a transaction names. If a hundred transactions add to a balance before one reads it, the
 /// reader has a hundred predecessors. When the latest of them have run, the rest nearly always have too.
 const PREDECESSORS_MAX: usize = 16;
 

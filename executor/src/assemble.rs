@@ -12,7 +12,7 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Most bytes of a length in BCS: that of the transaction list, and that of each transaction.
+/// Maximum bytes of a length in BCS: that of the transaction list, and that of each transaction.
 const LENGTH_BYTES_MAX: usize = 5;
 
 /// Limits of one batch, set by the proposer's configuration. The chain's own limits apply as well.

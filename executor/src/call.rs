@@ -13,7 +13,7 @@ use crate::{
     reader::StateReader,
 };
 
-/// Most gas that a call may use, whatever the chain's limit. It bounds the time that one request can take from a node.
+/// Maximum gas that a call may use, whatever the chain's limit. It bounds the time that one request can take from a node.
 pub const CALL_GAS_MAX: u64 = 50_000_000;
 
 /// Gas of a plain transfer. A lower limit in the request is ignored by an estimate.
@@ -28,7 +28,7 @@ pub struct CallRequest {
     pub to: Option<Address>,
     /// Gas limit; `None` for the most that is allowed.
     pub gas: Option<u64>,
-    /// Most wei per gas; zero for a call without a fee, which sees a BASEFEE of zero.
+    /// Maximum wei per gas; zero for a call without a fee, which sees a BASEFEE of zero.
     pub max_fee_wei: u128,
     /// The part of `max_fee_wei` that may go to the proposer, in wei per gas. A legacy gas price sets both.
     pub max_tip_wei: u128,

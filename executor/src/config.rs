@@ -84,7 +84,7 @@ impl ExecutorConfig {
     }
 }
 
-/// Most threads that are used by default.
+/// Maximum number of threads that are used by default.
 const THREADS_DEFAULT_MAX: usize = 8;
 
 /// How a node uses a batch's hints.

@@ -22,7 +22,7 @@ pub struct BatchEnv {
     pub beneficiary: Address,
     /// GASLIMIT: most gas that all transactions together may use.
     pub gas_limit: u64,
-    /// Most gas that one transaction may ask for; `gas_limit` applies as well.
+    /// Maximum gas that one transaction may ask for; `gas_limit` applies as well.
     pub transaction_gas_max: u64,
     /// BASEFEE in wei per gas, which the chain's rules fix; it is burnt.
     pub base_fee_wei: u64,

@@ -96,7 +96,7 @@ pub(crate) struct Batch<'a> {
 pub(crate) struct Tally {
     rules: RulesId,
     gas_limit: u64,
-    /// Most gas that one transaction may ask for.
+    /// Maximum gas that one transaction may ask for.
     transaction_gas_max: u64,
     gas_used: u64,
     receipts: Vec<Receipt>,
@@ -286,7 +286,7 @@ impl Tally {
     }
 }
 
-/// Most bytes that BCS takes for the length of a sequence.
+/// Maximum bytes that BCS takes for the length of a sequence.
 const LENGTH_BYTES_MAX: usize = 5;
 /// An upper bound for the changes of the system calls and the delta's own length fields.
 const SYSTEM_DELTA_BYTES: usize = 1024;

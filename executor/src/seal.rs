@@ -16,7 +16,7 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Most gas of a batch that one thread seals: the gas of some 200 transfers. The sealing is done before another thread
+/// Maximum gas of a batch that one thread seals: the gas of some 200 transfers. The sealing is done before another thread
 /// is awake.
 const LIGHT_GAS_MAX: u64 = 5_000_000;
 

@@ -53,7 +53,7 @@ pub enum TraceError {
     /// The traces of one request exceed their limit.
     #[error("the trace takes more than {} MiB", max >> 20)]
     TooLong {
-        /// Most bytes that all traces may have together.
+        /// Maximum bytes that all traces may have together.
         max: usize,
     },
     /// A JavaScript tracer, which the caller supplies.

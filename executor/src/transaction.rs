@@ -67,7 +67,7 @@ pub enum TransactionError {
     TooLong {
         /// Length of the envelope in bytes.
         len: usize,
-        /// Most bytes of an envelope.
+        /// Maximum bytes of an envelope.
         max: usize,
     },
     /// The bytes are not the canonical encoding of an EIP-2718 envelope of a known type.
@@ -167,12 +167,12 @@ impl Transaction {
         self.envelope.nonce()
     }
 
-    /// Most gas that the transaction may use.
+    /// Maximum gas that the transaction may use.
     pub fn gas_limit(&self) -> u64 {
         self.envelope.gas_limit()
     }
 
-    /// Most wei that the transaction pays per gas, base fee and tip together.
+    /// Maximum wei that the transaction pays per gas, base fee and tip together.
     pub fn max_fee_wei(&self) -> u128 {
         self.envelope.max_fee_per_gas()
     }

@@ -38,7 +38,7 @@ pub enum At {
     Latest {
         /// The current time, in milliseconds since 1970.
         now_ms: u64,
-        /// Most milliseconds since the batch. Batches are made even without transactions, so a working chain has a new
+        /// Maximum milliseconds since the batch. Batches are made even without transactions, so a working chain has a new
         /// one every few hundred milliseconds.
         age_ms_max: u64,
     },

@@ -14,18 +14,18 @@ use slipstream_types::{
 
 use crate::error::LightError;
 
-/// Most slots of one proof, the same as geth's limit for `eth_getProof`.
+/// Maximum number of slots of one proof, the same as geth's limit for `eth_getProof`.
 pub const SLOTS_MAX: usize = 1_024;
-/// Most certificates of one answer of `slipstream_getEpochChanges`.
+/// Maximum number of certificates of one answer of `slipstream_getEpochChanges`.
 pub const EPOCH_CHANGES_MAX: usize = 64;
-/// Most bytes of an answer. A proof with [`SLOTS_MAX`] slots of a state with a billion rows has about 5 MiB.
+/// Maximum bytes of an answer. A proof with [`SLOTS_MAX`] slots of a state with a billion rows has about 5 MiB.
 pub const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// A value that an answer contains as its BCS in hexadecimal.
 pub trait Part: Serialize + DeserializeOwned {
     /// Name of the type in error messages.
     const NAME: &'static str;
-    /// Most bytes of its BCS: longer text is refused before it is decoded.
+    /// Maximum bytes of its BCS: longer text is refused before it is decoded.
     const BYTES_MAX: usize;
 }
 

@@ -15,18 +15,18 @@ const BAN_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
 /// jumped during a restart makes one endless.
 pub const OWN_BAN_MAX: Duration = Duration::from_secs(3_600);
 
-/// Most bans remembered at once; a peer makes keys for free, so their number must be bounded. When full, the ban of
+/// Maximum number of bans remembered at once; a peer makes keys for free, so their number must be bounded. When full, the ban of
 /// this node that would end first is dropped; only if this node has none, one of the operator's.
 pub(crate) const BANS_MAX: usize = 4_096;
 
-/// Most bans of the operator at once, so that the node's own have room beside them and their file stays small.
+/// Maximum number of bans of the operator at once, so that the node's own have room beside them and their file stays small.
 pub(crate) const ORDERED_BANS_MAX: usize = 1_024;
 
-/// Most of the node's own bans that are stored across restarts, so that lies under ever new keys do not fill the disk.
+/// Maximum number of the node's own bans that are stored across restarts, so that lies under ever new keys do not fill the disk.
 /// Those that end first are left out.
 pub(crate) const OWN_BANS_KEPT_MAX: usize = 1_024;
 
-/// Most bytes of a reason that are kept: a MiB for all bans.
+/// Maximum bytes of a reason that are kept: a MiB for all bans.
 const REASON_BYTES_MAX: usize = 256;
 
 /// Who banned a peer.

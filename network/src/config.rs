@@ -50,17 +50,17 @@ pub struct NetworkConfig {
     /// has one of the same kind: a devnet on 127.0.0.1 listens at `127.0.0.1:PORT`.
     /// [security.md](security.md#peer-exchange) explains how they are chosen.
     pub outbound: usize,
-    /// Most connections at once, dialled and accepted: bounds the memory that all peers can use. `outbound` and one
+    /// Maximum number of connections at once, dialled and accepted: bounds the memory that all peers can use. `outbound` and one
     /// more are reserved for peers of the node's own choice. Other peers that are not listed get at most 8 of them per
     /// IPv4 address or IPv6 /64, except this machine's, and a quarter of them per IPv4 /24 or IPv6 /48. When none is
     /// free, useless peers and the newest of the most crowded network make room for peers from elsewhere.
     pub peers_max: usize,
     /// Requests of one peer that are handled at once; more wait in the peer's own streams.
     pub request_concurrency_max: usize,
-    /// Most bytes of one peer's requests that are held; the default is two of the longest messages. Requests above 16
+    /// Maximum bytes of one peer's requests that are held; the default is two of the longest messages. Requests above 16
     /// KiB count, as their bytes arrive. Above the limit the peer is told to retry later.
     pub request_bytes_in_flight_max: usize,
-    /// Most bytes of answers to one peer that are held, from before they are made until the peer has them; the default
+    /// Maximum bytes of answers to one peer that are held, from before they are made until the peer has them; the default
     /// is a round trip of 150 ms at 3 Gbit/s. Above it requests wait for 4 s, then the peer is told to retry later. All
     /// peers of one host share twice this limit, those of one network (IPv4 /24, IPv6 /48) three times.
     pub answer_bytes_in_flight_max: usize,

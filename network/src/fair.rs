@@ -10,11 +10,11 @@ use crate::PeerId;
 /// Limits of a [`FairQueue`], set by its owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FairLimits {
-    /// Most messages of one peer; beyond it the peer's oldest is dropped.
+    /// Maximum number of messages of one peer; beyond it the peer's oldest is dropped.
     pub peer_items_max: usize,
-    /// Most bytes of one peer's messages, likewise.
+    /// Maximum bytes of one peer's messages, likewise.
     pub peer_bytes_max: usize,
-    /// Most bytes of all peers' messages; beyond it the peer with the most bytes loses its oldest.
+    /// Maximum bytes of all peers' messages; beyond it the peer with the most bytes loses its oldest.
     pub bytes_max: usize,
 }
 

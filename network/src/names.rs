@@ -7,9 +7,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{NetworkError, PeerId};
 
-/// Most names in one configuration: several times a large validator set, and few enough for a small status.
+/// Maximum number of names in one configuration: several times a large validator set, and few enough for a small status.
 const NAMES_MAX: usize = 1_024;
-/// Most characters of a name, so that a line with several of them stays readable.
+/// Maximum number of characters of a name, so that a line with several of them stays readable.
 const NAME_CHARS_MAX: usize = 64;
 
 /// A name for a key. Text: `<64 hexadecimal digits>=name`.

@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-/// Most bytes of a refusal's text; keeps a peer from filling the log.
+/// Maximum bytes of a refusal's text; keeps a peer from filling the log.
 pub const REFUSAL_BYTES_MAX: usize = 1_024;
 
 /// The range of waits that a busy peer may request, in milliseconds. The minimum keeps the requester from spinning. The

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 
 use crate::BoxFuture;
 
-/// Most lookups at once. A hanging lookup holds a thread until the system returns, even if its caller gave up. Other
+/// Maximum number of lookups at once. A hanging lookup holds a thread until the system returns, even if its caller gave up. Other
 /// peers' lookups then wait and time out, and take no more threads.
 const LOOKUPS_MAX: usize = 4;
 

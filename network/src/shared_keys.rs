@@ -26,7 +26,7 @@ const SEEN_FOR: Duration = Duration::from_secs(60);
 const RETURNS: usize = 2;
 /// Connections in a row that a peer ends in favour of another one with this node's key.
 const OUSTINGS: usize = 3;
-/// Most keys watched at once. A stranger makes keys for free; when full, the least recently seen key is dropped.
+/// Maximum number of keys watched at once. A stranger makes keys for free; when full, the least recently seen key is dropped.
 const KEYS_MAX: usize = 64;
 /// The same key is not reported again within this time.
 const TOLD_FOR: Duration = Duration::from_secs(600);
@@ -44,7 +44,7 @@ pub struct SharedKey {
 }
 
 impl SharedKey {
-    /// Most addresses kept for one key.
+    /// Maximum number of addresses kept for one key.
     pub const ADDRESSES_MAX: usize = 4;
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{ParsePeerAddressError, PeerAddress, PeerId};
 
-/// Most characters of a DNS name, and of one of its labels.
+/// Maximum number of characters of a DNS name, and of one of its labels.
 const NAME_CHARS_MAX: usize = 253;
 const LABEL_CHARS_MAX: usize = 63;
 

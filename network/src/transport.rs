@@ -14,7 +14,7 @@ pub type PeerId = PublicKey;
 /// A future behind a pointer, so that [`Handler`] and [`Transport`] can be trait objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Most bytes of one request, response or message. The longest honest one is a proposal. It has a body of up to 16 MiB,
+/// Maximum bytes of one request, response or message. The longest honest one is a proposal. It has a body of up to 16 MiB,
 /// hints of up to 8 MiB and a few KiB more, before compression. The limit keeps one message from filling a node's
 /// memory.
 pub const MESSAGE_BYTES_MAX: usize = 48 << 20;
@@ -67,7 +67,7 @@ impl fmt::Display for Protocol {
 pub struct RequestLimits {
     /// Time from the call to the last byte of the answer.
     pub deadline: Duration,
-    /// Most bytes of the answer; [`MESSAGE_BYTES_MAX`] applies as well. The peer learns the limit: it reserves this
+    /// Maximum bytes of the answer; [`MESSAGE_BYTES_MAX`] applies as well. The peer learns the limit: it reserves this
     /// much room for the answer and makes other requests wait meanwhile, so a tight limit serves the requester. A
     /// longer answer is refused before any of it is read.
     pub response_bytes_max: usize,
@@ -86,7 +86,7 @@ pub trait Handler: Send + Sync + 'static {
         payload: Vec<u8>,
     ) -> BoxFuture<'a, Result<Payload, Refusal>>;
 
-    /// Most bytes of a request of the protocol that is accepted from the peer; 0 accepts none. The network asks as soon
+    /// Maximum bytes of a request of the protocol that is accepted from the peer; 0 accepts none. The network asks as soon
     /// as a request announces its length, so a peer cannot make this node read bytes that it would ignore.
     fn request_bytes_max(&self, _peer: PeerId, _protocol: Protocol) -> usize {
         MESSAGE_BYTES_MAX

@@ -9,7 +9,7 @@ use crate::{backend::Direction, error::StorageError, ledger::decode_blob, schema
 
 /// Bytes that are read at once. More would be wasted when a range ends early; fewer would cost more seeks.
 const PAGE_BYTES: usize = 2 << 20;
-/// Most blobs that are read at once; bounds the memory for small ones.
+/// Maximum number of blobs that are read at once; bounds the memory for small ones.
 const PAGE_BLOBS: usize = 256;
 
 /// Iterates over the blobs of one kind from a batch on, in order. Skips batches without one. Blobs that are pruned

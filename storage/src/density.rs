@@ -14,7 +14,7 @@ use crate::spans::{Span, predecessor};
 pub(crate) const RANGES_WANTED: usize = 32;
 /// With fewer rows, a chunk says little about the rows after it.
 const ROWS_MIN: usize = 256;
-/// Most of what a chunk holds that a range may have, in sixteenths: rows are not spread evenly, and a chunk that ends
+/// The largest share of a chunk that a range may have, in sixteenths: rows are not spread evenly, and a chunk that ends
 /// just before its range costs another round trip.
 const CHUNK_SIXTEENTHS: u128 = 15;
 

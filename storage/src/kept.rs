@@ -15,7 +15,7 @@ use crate::{
     schema::{self, HeadRecord, KEPT_KEY, KINDS, PrunedRecord},
 };
 
-/// Most spans that are remembered per kind. Beyond that the shortest is forgotten, and would be fetched again.
+/// Maximum number of spans that are remembered per kind. Beyond that the shortest is forgotten, and would be fetched again.
 const SPANS_MAX: usize = 16;
 
 /// Batches, from the first to the last, whose blobs of one kind are all stored.

@@ -20,7 +20,7 @@ use crate::{
     takeover::{Ancestry, RestoreTarget, Takeover},
 };
 
-/// Most epochs before the snapshot's own; their ends are a few KB each.
+/// Maximum number of epochs before the snapshot's own; their ends are a few KB each.
 const EPOCH_ENDS_MAX: usize = 65_536;
 
 /// The trusted part of a ledger: a waypoint, a genesis, or both.

@@ -19,7 +19,7 @@ use crate::{
     view::View,
 };
 
-/// Most bytes of deltas between a state and the head: some ten thousand rows, which take tens of milliseconds to
+/// Maximum bytes of deltas between a state and the head: some ten thousand rows, which take tens of milliseconds to
 /// undo.
 const DELTA_BYTES_MAX: u64 = if cfg!(test) { 3_000 } else { 2 << 20 };
 
@@ -127,8 +127,8 @@ impl ProvableState {
         &self.view
     }
 
-    /// Returns the proof that the state has this row at the key's path, or none. It is verified before it is
-    /// returned, so nobody is sent one that fails.
+    /// Returns the proof that the state has this row at the key's path or, without a row, that it has none there. The
+    /// proof is verified before it is returned, so nobody is sent one that fails.
     ///
     /// # Errors
     /// [`StorageError::Corrupt`] if the row does not match the state root; or errors of the disk.

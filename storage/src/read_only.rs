@@ -26,7 +26,7 @@ use crate::{
     transactions,
 };
 
-/// Most tries to open: a running node may change its files while they are read.
+/// Maximum number of tries to open: a running node may change its files while they are read.
 const ATTEMPTS: usize = 20;
 
 /// The store as it was when it was opened.

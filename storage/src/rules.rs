@@ -13,7 +13,7 @@ use slipstream_types::{
 
 use crate::{error::StorageError, store::Store};
 
-/// Most forks of other nodes that are remembered. Further ones are ignored, and a warning then lacks their names.
+/// Maximum number of forks of other nodes that are remembered. Further ones are ignored, and a warning then lacks their names.
 pub const FORKS_HEARD_MAX: usize = 64;
 
 impl Store {

@@ -17,8 +17,8 @@ pub(crate) const RESTORE_KEY: &[u8] = b"restore";
 pub(crate) const PRUNED_KEY: &[u8] = b"pruned";
 /// The batch below which headers were pruned; missing if none was.
 pub(crate) const PRUNED_HEADERS_KEY: &[u8] = b"pruned_headers";
-/// What is kept below the gap that a leap left: see [`crate::kept`]. A program that does not know it still reads the
-/// store right.
+/// What is kept below the gap that a leap left: see [`crate::kept`]. A program version without this key still reads the
+/// store correctly.
 pub(crate) const KEPT_KEY: &[u8] = b"kept";
 /// The first batch after which the state is still known; missing if only the head's is.
 pub(crate) const HISTORY_KEY: &[u8] = b"history";

@@ -9,7 +9,7 @@ use crate::{schema::StateColumn, state::Tree};
 /// Batches before the head whose rows can be proved. The store holds these states anyway, so their rows are read at the head's speed and
 /// need no further reader.
 pub const PROVABLE_BATCHES: u64 = if cfg!(test) { 6 } else { 64 };
-/// Most trees that are remembered. Clients return for further rows of one state, and many ask for the head. Each tree
+/// Maximum number of trees that are remembered. Clients return for further rows of one state, and many ask for the head. Each tree
 /// keeps nodes in memory that batches after it changed, within what the head's tree leaves free of
 /// `storage.tree_memory_mib`.
 const TREES_MAX: usize = 4;

@@ -33,8 +33,8 @@ use crate::{
     work::Worker,
 };
 
-/// Batches that the mesh assembled, of any size, by the peer to credit: often the same peer for all of them. At most
-/// eight are ahead of the head; a batch that is lost here is fetched.
+/// Limits of the queue of batches that the mesh assembled. Limits per peer go by the peer to credit, which is often the
+/// same for all batches. At most eight are ahead of the head; a batch that is lost here is fetched.
 const ANNOUNCEMENTS: FairLimits =
     FairLimits { peer_items_max: 16, peer_bytes_max: MESSAGE_BYTES_MAX, bytes_max: 128 << 20 };
 /// After a broadcast, the next one waits this many times as long as it took. So announcements get at most a quarter of
@@ -43,9 +43,9 @@ const BROADCAST_REST: u32 = 3;
 /// The niceness of background threads: beside a thread of the head's work, one gets a tenth of a core. The node's end
 /// waits for them.
 const BACK_NICENESS: i32 = 10;
-/// How often a node without peers looks for one.
+/// How often a node without peers checks whether one connected.
 const FIRST_PEER_POLL: Duration = Duration::from_millis(25);
-/// How often any other node looks whether its peers changed: the transport does not report it.
+/// How often any other node checks whether its peers changed: the transport does not report it.
 const PEERS_POLL: Duration = Duration::from_millis(250);
 /// How often changed scores and costs are written: a crash costs at most what was learned since.
 const SAVE_EVERY: Duration = Duration::from_secs(30);
@@ -152,7 +152,7 @@ impl Follower {
         }
     }
 
-    /// Sets how long a new batch is left to others in this process: this node validates now, or no longer does.
+    /// Sets how long the follower leaves a new batch to others in this process: a validator commits its own batches.
     pub fn set_patience(&self, patience: Duration) {
         self.engine.lock().set_patience(patience);
     }

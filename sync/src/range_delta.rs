@@ -12,9 +12,9 @@ use crate::{
 /// Range deltas begin at multiples of this. So nodes that are about as far behind get the same answers, and no peer can
 /// make a server merge a range for every batch. Other requests are refused.
 pub const BASE_STEP: u64 = 64;
-/// Most rows that a server merges: 32 MiB of memory.
+/// Maximum number of rows that a server merges: 32 MiB of memory.
 pub const ROWS_MAX: u64 = 199_728;
-/// Most bytes of a chunk besides its changes: ends, count, and a proof of the greatest depth on both sides.
+/// Maximum bytes of a chunk besides its changes: ends, count, and a proof of the greatest depth on both sides.
 const FRAME_BYTES_MAX: usize = 40 << 10;
 
 /// The batch whose later changes a node with this head asks for, from a peer that keeps the deltas from `deltas_from`

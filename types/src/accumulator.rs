@@ -114,7 +114,7 @@ pub enum AccumulatorError {
         end: u64,
         /// Leaves in the tree.
         leaves: u64,
-        /// Most headers in one range proof: [`limits::HEADERS_MAX`].
+        /// Maximum number of headers in one range proof: [`limits::HEADERS_MAX`].
         max: usize,
     },
     /// Too few or too many siblings.

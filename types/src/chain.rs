@@ -43,9 +43,9 @@ pub struct ChainConfig {
     /// EVM rules of the first batches; the schedule may name later ones.
     #[serde(default)]
     pub fork: Fork,
-    /// Most gas that one batch may use.
+    /// Maximum gas that one batch may use.
     pub gas_limit: u64,
-    /// Most gas that one transaction may ask for: from 21,000 to [`limits::TRANSACTION_GAS_MAX`], the default of a
+    /// Maximum gas that one transaction may ask for: from 21,000 to [`limits::TRANSACTION_GAS_MAX`], the default of a
     /// genesis file. A lower value keeps one transaction from taking most of a batch.
     #[serde(default = "transaction_gas_max")]
     pub transaction_gas_max: u64,

@@ -8,7 +8,7 @@ use slipstream_sha256::{Block, INITIAL, digest, digest_pair};
 
 use crate::codec::raw;
 
-/// Most bytes that fit two blocks with SHA-256's padding: a bit, zeros and the length.
+/// Maximum bytes that fit two blocks with SHA-256's padding: a bit, zeros and the length.
 const SHORT_MAX: usize = 128 - 9;
 /// The blocks of a short message, which has one or two of them.
 type Short = [Block; 2];

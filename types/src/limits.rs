@@ -22,9 +22,9 @@ pub const DELTA_CODES_MAX: usize = 65_536;
 pub const CODE_BYTES_MAX: usize = 64 * 1024;
 /// Logs of one transaction, and topics of one log (the EVM has LOG0 to LOG4).
 pub const LOGS_MAX: usize = 65_536;
-/// Most topics of one log: the EVM has `LOG0` to `LOG4`.
+/// Maximum number of topics of one log: the EVM has `LOG0` to `LOG4`.
 pub const TOPICS_MAX: usize = 4;
-/// Most gas that a chain may let one transaction use: 2^24, as in EIP-7825. A log costs at least 375 gas, plus 8 per
+/// Maximum gas that a chain may let one transaction use: 2^24, as in EIP-7825. A log costs at least 375 gas, plus 8 per
 /// byte of its data, so no transaction reaches [`LOGS_MAX`] or a tenth of [`RECEIPTS_BYTES_MAX`]. Every executed
 /// transaction can therefore pay.
 pub const TRANSACTION_GAS_MAX: u64 = 1 << 24;

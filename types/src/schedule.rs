@@ -110,10 +110,10 @@ pub struct ScheduledFork {
     /// New EVM rules, if they change.
     #[serde(default)]
     pub fork: Option<Fork>,
-    /// Most gas that one batch may use.
+    /// Maximum gas that one batch may use.
     #[serde(default)]
     pub gas_limit: Option<u64>,
-    /// Most gas that one transaction may ask for.
+    /// Maximum gas that one transaction may ask for.
     #[serde(default)]
     pub transaction_gas_max: Option<u64>,
     /// Base fee of every batch, in wei per gas.
@@ -227,9 +227,9 @@ pub struct Rules {
     pub id: RulesId,
     /// EVM rules that the batch runs under.
     pub fork: Fork,
-    /// Most gas that the batch may use.
+    /// Maximum gas that the batch may use.
     pub gas_limit: u64,
-    /// Most gas that one transaction may ask for.
+    /// Maximum gas that one transaction may ask for.
     pub transaction_gas_max: u64,
     /// Base fee, in wei per gas.
     pub base_fee_wei: u64,

@@ -16,7 +16,7 @@ use crate::{
 /// Bytes of a path that come from the account alone, so that an account and its slots are neighbours on disk.
 pub const PATH_ACCOUNT_BYTES: usize = 8;
 
-/// Most bytes of an encoded row: an account with code.
+/// Maximum bytes of an encoded row: an account with code.
 pub const ROW_BYTES_MAX: usize = 1 + 20 + 1 + 8 + 32 + 1 + 32;
 
 /// The domain of [`StateValue::hash`].

@@ -1,24 +1,24 @@
 //! Every limit on what a plan or a chunk may demand; each names the failure that it prevents.
 
-/// Most bytes of a payload that goes whole or as shards; bounds what one plan can make a node hold. A body has at most
+/// Maximum bytes of a payload that goes whole or as shards; bounds what one plan can make a node hold. A body has at most
 /// 16 MiB, hints 8 MiB, and LZ4 adds a 255th part to what it cannot compress.
 pub const PAYLOAD_BYTES_MAX: usize = 24 << 20;
-/// Most bytes of a payload under [`CodecKind::Rlnc`](crate::CodecKind::Rlnc). Bounds processor time: a source commits
+/// Maximum bytes of a payload under [`CodecKind::Rlnc`](crate::CodecKind::Rlnc). Bounds processor time: a source commits
 /// to 2 MiB in about a third of a second, and a receiver takes a seventh of that.
 pub const RLNC_BYTES_MAX: usize = 2 << 20;
-/// Most pieces of a payload under RLNC: bounds the commitments in a plan, the coefficients in a chunk, and elimination,
+/// Maximum number of pieces of a payload under RLNC: bounds the commitments in a plan, the coefficients in a chunk, and elimination,
 /// which is cubic.
 pub const PIECES_MAX: usize = 64;
-/// Most scalars of one piece under RLNC: bounds generators, each of which costs some 15 microseconds once in a process,
+/// Maximum number of scalars of one piece under RLNC: bounds generators, each of which costs some 15 microseconds once in a process,
 /// and 160 bytes.
 pub const PIECE_SCALARS_MAX: usize = 8_192;
-/// Most shards of a payload, data and parity together: bounds a path to the root, and the map of a peer's shards.
+/// Maximum number of shards of a payload, data and parity together: bounds a path to the root, and the map of a peer's shards.
 pub const SHARDS_MAX: usize = 256;
-/// Most bytes of that map.
+/// Maximum bytes of that map.
 pub const SHARD_MAP_BYTES_MAX: usize = SHARDS_MAX / 8;
-/// Most chunks above those needed that wait unchecked under RLNC: room for honest ones beside a polluter's.
+/// Maximum number of chunks above those needed that wait unchecked under RLNC: room for honest ones beside a polluter's.
 pub const SPARES_MAX: usize = 16;
-/// Most different whole payloads that are held until one of them is found to be right.
+/// Maximum number of different whole payloads that are held until one of them is found to be right.
 pub const CANDIDATES_MAX: usize = 3;
-/// Most peers whose holdings a codec remembers; bounds that memory if peers come and go.
+/// Maximum number of peers whose holdings a codec remembers; bounds that memory if peers come and go.
 pub const PEERS_MAX: usize = 1_024;

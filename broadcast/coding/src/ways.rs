@@ -23,7 +23,7 @@ pub enum EncodeError {
         kind: CodecKind,
         /// Bytes of the payload.
         len: usize,
-        /// Most bytes that it takes.
+        /// Maximum bytes that it takes.
         max: usize,
     },
     /// The number of pieces is out of bounds.

@@ -262,7 +262,7 @@ impl Batch {
         }
     }
 
-    /// Most bytes of a compressed part: incompressible content grows by a byte in 255, and by its head.
+    /// Maximum bytes of a compressed part: incompressible content grows by a byte in 255, and by its head.
     pub(super) fn bytes_max(&self, part: Part) -> u64 {
         let content = match part {
             Part::Body => u64::from(self.header.tx_bytes),

@@ -21,7 +21,7 @@ use crate::message::{Announced, Message, PayloadId};
 const EXPECT_SLACK: Duration = Duration::from_millis(50);
 /// How long a batch is left to its leader before another validator spreads it.
 const LEADER_PATIENCE: Duration = Duration::from_millis(300);
-/// Most views of a batch whose certificates are checked: it was agreed on in one view, or in few consecutive ones.
+/// Maximum number of views of a batch whose certificates are checked: it was agreed on in one view, or in few consecutive ones.
 const VIEWS_MAX: usize = 2;
 
 impl Mesh {

@@ -70,7 +70,7 @@ const LAZY: Duration = Duration::from_millis(150);
 const WANTS_EVERY: Duration = Duration::from_secs(5);
 /// Cost of an unreadable message, in useless bytes: a peer of another version sends few.
 const UNREADABLE_BYTES: usize = 1 << 20;
-/// Most peers whose useless messages are remembered after they left.
+/// Maximum number of peers whose useless messages are remembered after they left.
 const DEPARTED_MAX: usize = 1_024;
 /// How long a peer is banned that sent what no honest node sends.
 const BAN: Duration = Duration::from_secs(600);

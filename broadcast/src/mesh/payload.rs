@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_millis(120);
 /// broadcast`): with none, a batch of 119 KB takes 1.5 times as long at 50 Mbit/s. With twice as many, the mesh sends
 /// more and delivers no sooner.
 const BURST_CHUNKS: usize = 48;
-/// Most bytes of that burst, so that large chunks do not choke an up-link of 50 Mbit/s.
+/// Maximum bytes of that burst, so that large chunks do not choke an up-link of 50 Mbit/s.
 const BURST_BYTES: usize = 512 << 10;
 /// Chunks that one peer gets on request, in multiples of the number that the payload needs.
 const PULLED_MAX: usize = 2;

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::message::Wants;
 
-/// Most useless messages that an honest peer may send at once, and, times 16 KiB, most useless bytes. Such chunks were
+/// Maximum number of useless messages that an honest peer may send at once, and, times 16 KiB, most useless bytes. Such chunks were
 /// on their way when their payload became complete here.
 const DEBT_MAX: f64 = 1_024.0;
 const DEBT_BYTES: f64 = 16_384.0;
@@ -26,7 +26,7 @@ const LATENCY_DEFAULT: Duration = Duration::from_millis(150);
 /// Weight of a new latency measurement against the known value: a mean over the last eight.
 const LATENCY_WEIGHT: f64 = 1.0 / 8.0;
 
-/// Most payloads in a row that a peer may leave untaken. After that, it counts as a peer that takes nothing.
+/// Maximum number of payloads in a row that a peer may leave untaken. After that, it counts as a peer that takes nothing.
 const UNTAKEN_MAX: u32 = 8;
 
 /// See the module.

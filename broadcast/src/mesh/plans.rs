@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{LAZY, Mesh, batch::Telling, payload::Payload};
 use crate::message::{Message, Part, PayloadId, SignedPlan};
 
-/// Most bytes that all payloads together may come to hold.
+/// Maximum bytes that all payloads together may come to hold.
 const BYTES_MAX: usize = 256 << 20;
 
 impl Mesh {

@@ -9,7 +9,7 @@ use crate::{
     planted::{Fault, lacks},
 };
 
-/// Most doublings of patience that fit a number of milliseconds. Patience has no other bound: however slow the machines
+/// Maximum number of doublings of patience that fit a number of milliseconds. Patience has no other bound: however slow the machines
 /// and the links are, some view outlasts them.
 const DOUBLINGS_MAX: u32 = 32;
 /// A century, which clocks can still add to the present.

@@ -8,9 +8,9 @@ use crate::{
     planted::{Fault, lacks},
 };
 
-/// Most contradictions that are kept and reported.
+/// Maximum number of contradictions that are kept and reported.
 const CONVICTED_MAX: usize = 64;
-/// Most costly messages of one validator in [`TELL_MS`](crate::core::TELL_MS): those that cost many signature checks,
+/// Maximum number of costly messages of one validator in [`TELL_MS`](crate::core::TELL_MS): those that cost many signature checks,
 /// or many answers.
 const COSTLY_MAX: u8 = 16;
 

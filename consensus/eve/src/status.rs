@@ -7,7 +7,7 @@ use crate::{
     planted::{Fault, lacks},
 };
 
-/// Most missing orders, and most missing decisions, that one answer brings.
+/// Maximum number of missing orders, and most missing decisions, that one answer brings.
 const ANSWERS_MAX: u64 = 2;
 
 impl Core {

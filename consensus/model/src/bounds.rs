@@ -13,7 +13,7 @@ pub struct Bounds {
     pub batches: u64,
     /// Number of the last view, from 0.
     pub last_view: u64,
-    /// Most crashes of honest validators.
+    /// Maximum number of crashes of honest validators.
     pub crashes: u8,
     /// Whether orders of honest primaries, and decided outcomes, arrive at once.
     pub is_prompt: bool,

@@ -14,7 +14,7 @@ use crate::{
 
 /// Virtual time, in milliseconds, in which all honest validators commit a batch that none of them had.
 const PATIENCE_MS: u64 = 60_000;
-/// Most messages that may be taken on the way.
+/// Maximum number of messages that may be taken on the way.
 const MESSAGES_MAX: u64 = 5_000;
 
 struct Life<'a> {

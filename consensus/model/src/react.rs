@@ -25,7 +25,7 @@ use crate::{
     said::Said,
 };
 
-/// Most messages that a core takes in silence before one that makes it speak. A quorum is three of four, one of them
+/// Maximum number of messages that a core takes in silence before one that makes it speak. A quorum is three of four, one of them
 /// its own.
 pub(crate) const SILENT_MAX: usize = 3;
 

@@ -14,11 +14,11 @@ use std::{
 use slipstream_network::PeerId;
 use tokio::time::Instant;
 
-/// Most messages in flight to the proposer; more would only queue up there.
+/// Maximum number of messages in flight to the proposer; more would only queue up there.
 const PROPOSER_MESSAGES_MAX: usize = 8;
-/// Most messages in flight to any other peer.
+/// Maximum number of messages in flight to any other peer.
 const PEER_MESSAGES_MAX: usize = 2;
-/// Most messages in flight to all peers but the proposer.
+/// Maximum number of messages in flight to all peers but the proposer.
 const ALL_MESSAGES_MAX: usize = 64;
 /// Peers that get a message when the proposer does not.
 const FANOUT: usize = 3;

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::pool::Refused;
 
-/// Most hashes of one generation. Two generations exist, of 16 bytes a hash and the table's slack.
+/// Maximum number of hashes of one generation. Two generations exist, of 16 bytes a hash and the table's slack.
 const GENERATION_MAX: usize = 65_536;
 /// Age of a generation of refusals that no later state takes back.
 const LASTING: Duration = Duration::from_secs(600);

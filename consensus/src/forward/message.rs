@@ -12,7 +12,7 @@ use slipstream_types::{
 
 use crate::pool::Refused;
 
-/// Most transactions in one message.
+/// Maximum number of transactions in one message.
 pub(super) const MESSAGE_TRANSACTIONS_MAX: usize = 2_048;
 /// Bytes at which a message is full. Its last transaction may exceed them.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;

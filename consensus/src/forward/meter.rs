@@ -38,7 +38,7 @@ const FIRST_LEAST: i64 = 256 * RECOVERY;
 const MOST: i64 = 16_384 * RECOVERY;
 /// The largest debt of a sender: what comes back in ten minutes.
 const DEBT_MAX: i64 = 600 * PER_SECOND;
-/// Most senders told apart. When there are more, those with most left are forgotten, and debtors stay.
+/// Maximum number of senders told apart. When there are more, those with most left are forgotten, and debtors stay.
 const SENDERS_MAX: usize = 4_096;
 /// Pause of a sender whose earlier messages are still in progress: most of their charge will be refunded.
 const SOON: Duration = Duration::from_millis(100);

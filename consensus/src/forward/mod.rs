@@ -48,9 +48,9 @@ use crate::{
 
 pub use self::submit::SubmitError;
 
-/// Most transactions that wait to be sent; the rest stays in the pool and is offered again later.
+/// Maximum number of transactions that wait to be sent; the rest stays in the pool and is offered again later.
 const QUEUE_MAX: usize = 65_536;
-/// Most threads that take peers' transactions, at most half of the cores: one recovers 30,000 senders a second.
+/// Maximum number of threads that take peers' transactions, at most half of the cores: one recovers 30,000 senders a second.
 const THREADS_MAX: usize = 8;
 
 /// Pause for a peer that finds no room: some messages are processed by then.

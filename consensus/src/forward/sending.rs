@@ -23,10 +23,10 @@ pub(super) const LINGER: Duration = Duration::from_secs(3);
 /// How often a validator that does not propose offers all others what has been in its pool since the last offer. So
 /// enough validators know what a primary omits to end its view.
 const SPREAD_INTERVAL: Duration = Duration::from_millis(500);
-/// Most transactions that are spread at a time. Under load the pool is full of those that wait for their turn, and a
+/// Maximum number of transactions that are spread at a time. Under load the pool is full of those that wait for their turn, and a
 /// few show what is omitted.
 const SPREAD_MAX: usize = 64;
-/// Most transactions that are offered again at a time, so that an overloaded proposer is not loaded further.
+/// Maximum number of transactions that are offered again at a time, so that an overloaded proposer is not loaded further.
 const LINGERING_MAX: usize = 1_024;
 /// How often a node that does not propose sweeps its pool for transactions that stay out of batches. Ten sweeps find them.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use alloy_primitives::B256;
 use slipstream_network::PeerId;
 
-/// Most transactions that some validators, not yet enough, have refused.
+/// Maximum number of transactions that some validators, not yet enough, have refused.
 const OPEN_MAX: usize = 4_096;
 
 /// Counts the validators that call a user's acknowledged transaction not executable. It is dropped once `enough` of

@@ -20,7 +20,7 @@ const LAST_MISFITS_MAX: usize = 64;
 /// Divisor: a batch is nearly full when less than this share of its gas or of its bytes is left.
 const LAST_SHARE: u64 = 64;
 
-/// Most transactions that [`Pool::best`] looks at: the driver of a validator waits meanwhile.
+/// Maximum number of transactions that [`Pool::best`] looks at: the driver of a validator waits meanwhile.
 const BEST_MAX: usize = 256;
 
 /// For each sender in executed, uncommitted batches, the nonce after its last transaction there. The pool keeps these

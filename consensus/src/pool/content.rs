@@ -5,12 +5,12 @@ use slipstream_executor::Transaction;
 
 use super::index::Index;
 
-/// Most that one look may copy: the pool is locked meanwhile.
+/// The limit of what one look may copy: the pool is locked meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ContentLimit {
-    /// Most transactions in one answer.
+    /// Maximum number of transactions in one answer.
     pub transactions_max: usize,
-    /// Most bytes of their envelopes.
+    /// Maximum bytes of their envelopes.
     pub bytes_max: usize,
 }
 

@@ -28,7 +28,7 @@ pub enum PoolError {
         nonce: u64,
         /// The account's next nonce.
         next: u64,
-        /// Most transactions of a sender, [`PoolConfig::per_sender_max`](crate::PoolConfig::per_sender_max).
+        /// Maximum number of transactions of a sender, [`PoolConfig::per_sender_max`](crate::PoolConfig::per_sender_max).
         max: u64,
     },
     /// The balance does not cover value and gas.

@@ -14,7 +14,7 @@ use super::{
     index::Arrival,
 };
 
-/// Most batches whose deltas are opened one by one. A pool that is further behind reads its senders' accounts instead.
+/// Maximum number of batches whose deltas are opened one by one. A pool that is further behind reads its senders' accounts instead.
 const DELTAS_MAX: u64 = 16;
 
 impl Pool {

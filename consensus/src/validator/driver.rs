@@ -188,7 +188,7 @@ impl Driver {
             ledger.set.validators.iter().enumerate().filter(|(index, _)| *index != usize::from(seat));
         let others = others.map(|(index, other)| (index as u16, other.public_key));
         let lanes = Lanes::new(transport, others);
-        let bench = || WorkQueue::new(ledger.seams.machine.clone());
+        let queue = || WorkQueue::new(ledger.seams.machine.clone());
         let driver = Driver {
             seat,
             clock,
@@ -200,10 +200,10 @@ impl Driver {
             working: Working::new(&config, &ledger.set),
             fetches: Fetches::new(seat, lanes.seats()),
             neglect: Neglect::new(&ledger.set),
-            executions: bench(),
-            commits: bench(),
-            records: bench(),
-            lookups: bench(),
+            executions: queue(),
+            commits: queue(),
+            records: queue(),
+            lookups: queue(),
             lanes,
             timers: Timers::new(),
             flushing: None,

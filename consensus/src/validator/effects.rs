@@ -69,8 +69,8 @@ impl Driver {
                         true => Done::Recorded(Ok(())),
                         false => Done::Recorded(VOTES.save(&ledger.store, &record)),
                     };
-                    let bench = if overtakes { &mut self.lookups } else { &mut self.records };
-                    bench.add("vote", save);
+                    let queue = if overtakes { &mut self.lookups } else { &mut self.records };
+                    queue.add("vote", save);
                 }
             }
         }

@@ -13,7 +13,7 @@ use slipstream_types::{BatchNumber, CodecError, Digest, codec};
 use super::{executed::Parts, message::OutcomeParts};
 use crate::error::RecordError;
 
-/// Most outcomes of one number: one for each view in which it was executed. Those of the oldest views go first. A
+/// Maximum number of outcomes of one number: one for each view in which it was executed. Those of the oldest views go first. A
 /// primary that makes others pile them up must be elected for each.
 const NUMBER_MAX: usize = 16;
 

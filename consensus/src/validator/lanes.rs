@@ -16,12 +16,12 @@ use tokio::task::JoinSet;
 use super::{logged_refusals::LoggedRefusals, message::REQUEST_BYTES_MAX};
 use crate::error::ConsensusError;
 
-/// Most requests in flight to one validator: the votes of several batches, where a round trip takes longer than a
+/// Maximum number of requests in flight to one validator: the votes of several batches, where a round trip takes longer than a
 /// batch.
 const IN_FLIGHT_MAX: usize = 16;
-/// Most requests that wait for one validator. Beyond that, the oldest is dropped for a newer one.
+/// Maximum number of requests that wait for one validator. Beyond that, the oldest is dropped for a newer one.
 const QUEUE_MAX: usize = 64;
-/// Most bytes that wait for one validator, with the same effect: two of the longest orders.
+/// Maximum bytes that wait for one validator, with the same effect: two of the longest orders.
 const QUEUE_BYTES_MAX: usize = 2 * REQUEST_BYTES_MAX;
 /// How long a validator may take to acknowledge a request, apart from its transfer.
 const DEADLINE_MS: u64 = 2_000;
@@ -38,7 +38,7 @@ pub(super) struct Parcel<T> {
     /// The batch that it was sent for.
     pub(super) number: BatchNumber,
     pub(super) payload: Arc<Vec<u8>>,
-    /// Most bytes that the answer may have.
+    /// Maximum bytes that the answer may have.
     pub(super) answer_bytes_max: usize,
 }
 

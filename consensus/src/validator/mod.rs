@@ -82,7 +82,7 @@ use crate::{
     simulated::Seams,
 };
 
-/// Most requests that wait for the driver. Further ones wait with their senders: the network bounds how many each peer
+/// Maximum number of requests that wait for the driver. Further ones wait with their senders: the network bounds how many each peer
 /// may have, and their bytes.
 const MAILBOX_MAX: usize = 16;
 

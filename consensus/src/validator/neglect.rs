@@ -1,9 +1,10 @@
 //! [`Neglect`]: whether the primary omits transactions that it should order.
 //!
-//! An honest primary ends a batch only when it has no room or no executable transaction left. Every half second this
-//! validator's forwarder offers it what it lacks. So a primary neglects a transaction if it could be executed long
-//! before the order of a batch with room, and still can be after it. One validator's complaint ends no view: that takes
-//! `max(u, r) + 1` validators, one of which is honest.
+//! An honest primary ends a batch only when it has no room or no executable transaction left. Every half second, this
+//! validator's forwarder offers the primary transactions of its own pool. So a primary neglects a transaction if two
+//! things hold: the transaction was executable long before a batch with room was ordered, and it is still executable
+//! after that batch. One validator's complaint ends no view: that takes `max(u, r) + 1` validators, one of which is
+//! honest.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
@@ -17,13 +18,14 @@ use tokio::time::Instant;
 use super::driver::Driver;
 use crate::error::ConsensusError;
 
-/// How long the primary may not know a transaction yet: three offers, and the time to build a batch.
+/// The time that a transaction gets to reach the primary before its omission counts: three offers, and the time to
+/// build a batch.
 const GRACE: Duration = Duration::from_millis(1_500);
 /// Moments for which the pool's candidates are kept, two a second: they reach back longer than [`GRACE`].
 const MOMENTS_MAX: usize = 8;
 /// Orders and execution times that are kept, by number: fewer batches are above the head.
 const BATCHES_MAX: usize = 16;
-/// Most transactions whose neglect is remembered. Beyond that, all are forgotten.
+/// Maximum number of transactions whose neglect is remembered. Beyond that, all are forgotten.
 const BLAMED_MAX: usize = 1_024;
 
 /// See the module.
@@ -40,8 +42,9 @@ pub(super) struct Neglect {
     orders: VecDeque<(BatchNumber, u64, Instant)>,
     /// How long the other validators took for batches that are not committed yet.
     times: BTreeMap<BatchNumber, BTreeMap<u16, Duration>>,
-    /// The number of views that each transaction ended. Once `matching` primaries have omitted one, an honest one has:
-    /// it has a reason that the pool here does not know. The transaction then ends no more views.
+    /// The number of views that each transaction ended. If `matching` primaries have omitted the same transaction, one
+    /// of them was honest: there is a reason that this node's pool does not know. The transaction then ends no more
+    /// views.
     blamed: HashMap<B256, usize>,
     /// The view that this validator complains about.
     view: Option<u64>,

@@ -31,10 +31,10 @@ pub(super) const LIGHT_GAS_MAX: u64 = 50_000;
 /// Interruptions after which a transaction that had a whole batch's time counts as too slow: the machine may have been
 /// busy.
 pub(super) const STRIKES_MAX: u8 = 3;
-/// Most prices, and most strikes, that are remembered. Filling either costs its sender fees, and only makes this
+/// Maximum number of prices, and most strikes, that are remembered. Filling either costs its sender fees, and only makes this
 /// validator forget.
 const REMEMBERED_MAX: usize = 4_096;
-/// Most own batches whose executors are awaited.
+/// Maximum number of own batches whose executors are awaited.
 const AWAITED_MAX: usize = 16;
 
 /// What a validator has learned of the time that batches take.

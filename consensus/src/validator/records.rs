@@ -22,7 +22,7 @@ pub fn voted_up_to(record: &[u8]) -> Result<BatchNumber, RecordError> {
     Ok(record.voted_up_to())
 }
 
-/// Most proofs of misbehaviour that are kept; one is enough to expel its author.
+/// Maximum number of proofs of misbehaviour that are kept; one is enough to expel its author.
 const EVIDENCE_MAX: usize = 64;
 
 /// The place of one record: its name in the store, and its type.

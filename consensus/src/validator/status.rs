@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::silence::Silence;
 
-/// Most silent validators that one log line names.
+/// Maximum number of silent validators that one log line names.
 const NAMED_MAX: usize = 8;
 
 /// A validator's state and progress.

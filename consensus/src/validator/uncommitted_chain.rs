@@ -7,7 +7,7 @@ use slipstream_types::{BatchNumber, Digest, StateKey, StateValue};
 use super::{executed::Executed, tip::Tip};
 use crate::pool::Ahead;
 
-/// Most batches that are held: as many as validators vote on ahead of the head. So a slow disk does not fill the
+/// Maximum number of batches that are held: as many as validators vote on ahead of the head. So a slow disk does not fill the
 /// memory.
 pub(super) const HELD_MAX: usize = 8;
 

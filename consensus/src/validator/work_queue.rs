@@ -17,7 +17,7 @@ struct Job<R> {
 /// The last part of a piece of work. Its argument is whether a simulated machine was stopped before it.
 type End<R> = Box<dyn FnOnce(bool) -> R + Send>;
 
-/// A queue of work, one piece of which runs. Work that has begun runs to its end even if the bench is dropped.
+/// A queue of work, one piece of which runs. Work that has begun runs to its end even if the queue is dropped.
 ///
 /// The queue has no bound of its own: its owner adds a bounded number of pieces.
 pub(super) struct WorkQueue<R> {
@@ -28,7 +28,7 @@ pub(super) struct WorkQueue<R> {
 }
 
 impl<R: Send + 'static> WorkQueue<R> {
-    /// A bench of threads, or of a simulated machine.
+    /// Creates a queue whose work runs on threads, or on a simulated machine.
     pub(super) fn new(machine: Option<Arc<dyn Machine>>) -> WorkQueue<R> {
         WorkQueue { queue: VecDeque::new(), running: None, machine }
     }
@@ -118,45 +118,45 @@ mod tests {
     /// Goal: pieces run one at a time and in order, whoever waits. A panic is reported by name and ends nothing else.
     #[tokio::test]
     async fn one_after_another() {
-        let mut bench = WorkQueue::new(None);
+        let mut queue = WorkQueue::new(None);
         let (open, gate) = mpsc::channel::<()>();
         let begun = Arc::new(AtomicUsize::new(0));
         let count = || {
             let begun = begun.clone();
             move || begun.fetch_add(1, SeqCst)
         };
-        bench.add("first", {
+        queue.add("first", {
             let count = count();
             move || {
                 gate.recv().unwrap();
                 count()
             }
         });
-        bench.add("second", || panic!("broken"));
-        bench.add("third", count());
+        queue.add("second", || panic!("broken"));
+        queue.add("third", count());
         // A waiter that gives up takes nothing away.
-        assert!(tokio::time::timeout(Duration::ZERO, bench.next()).await.is_err());
+        assert!(tokio::time::timeout(Duration::ZERO, queue.next()).await.is_err());
         assert_eq!(begun.load(SeqCst), 0, "nothing overtakes the first");
         open.send(()).unwrap();
-        assert_eq!(bench.next().await.unwrap(), 0);
-        let panic = bench.next().await.unwrap_err().to_string();
+        assert_eq!(queue.next().await.unwrap(), 0);
+        let panic = queue.next().await.unwrap_err().to_string();
         assert!(panic.contains("second") && panic.contains("broken"), "{panic}");
-        assert_eq!(bench.next().await.unwrap(), 1);
+        assert_eq!(queue.next().await.unwrap(), 1);
     }
 
     /// Goal: `finish` waits for the running work, and begins no more.
     #[tokio::test]
     async fn the_end_waits_for_what_is_under_way() {
-        let mut bench = WorkQueue::new(None);
+        let mut queue = WorkQueue::new(None);
         let done = Arc::new(AtomicUsize::new(0));
         for _ in 0..3 {
             let done = done.clone();
-            bench.add("work", move || {
+            queue.add("work", move || {
                 done.fetch_add(1, SeqCst);
             });
         }
-        bench.finish().await;
+        queue.finish().await;
         assert_eq!(done.load(SeqCst), 1);
-        assert!(tokio::time::timeout(Duration::ZERO, bench.next()).await.is_err());
+        assert!(tokio::time::timeout(Duration::ZERO, queue.next()).await.is_err());
     }
 }

@@ -21,7 +21,8 @@ use crate::{config::ConsensusConfig, error::ConsensusError};
 /// Pause before the primary looks for transactions again, if those that it found could not be executed.
 const FRUITLESS_PAUSE: Duration = Duration::from_millis(10);
 
-/// A batch that took no longer did not end for lack of time: a third of the shortest time that a primary gives a batch.
+/// A batch that took at most this long did not end for lack of time. It is a third of the shortest time that a primary
+/// gives a batch.
 const SHORT_MAX: Duration = Duration::from_millis(10);
 
 /// The execution that the core wants.

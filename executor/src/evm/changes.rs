@@ -146,7 +146,7 @@ fn joined<T: PartialEq>(before: T, mine: T, theirs: T) -> Option<T> {
     }
 }
 
-/// Most bytes that these changes add to a delta. Changes of the same key add up here and merge in the delta, so the sum
+/// Maximum bytes that these changes add to a delta. Changes of the same key add up here and merge in the delta, so the sum
 /// over a batch's transactions is never too low. New code counts enough bytes to bound the number of codes too.
 pub(super) fn delta_bytes_max(changes: &EvmState) -> usize {
     const ACCOUNT_BYTES: usize = 100;

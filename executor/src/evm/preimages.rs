@@ -1,5 +1,5 @@
 //! A KECCAK256 that records its two-word inputs. Solidity and Vyper derive the slots of a mapping's entries with it, so
-//! these inputs describe a slot's 32 bytes in a few.
+//! such an input describes a 32-byte slot in a few bytes.
 
 use alloy_primitives::B256;
 use revm::{
@@ -12,7 +12,7 @@ use slipstream_types::hints::Preimage;
 
 use super::observe::ObservedContext;
 
-/// Most inputs that are kept per batch: 6 MB at most. Mainnet blocks since London have 500 to 8,000.
+/// Maximum number of inputs that are kept per batch: 6 MB at most. Mainnet blocks since London have 500 to 8,000.
 pub(super) const PREIMAGES_MAX: usize = 65_536;
 /// Two words: the key and the slot of the mapping.
 const PREIMAGE_BYTES: usize = 64;

@@ -200,7 +200,7 @@ struct Rule {
     balance_is_exact: bool,
     nonce_is_exact: bool,
     existence_is_exact: bool,
-    /// Most by which the balance may be lower.
+    /// By how much the balance may be lower at most.
     slack: U256,
 }
 

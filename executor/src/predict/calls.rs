@@ -20,7 +20,7 @@ const PRECOMPILES: u64 = 0x100;
 const ECRECOVER: u64 = 1;
 /// Returns its input.
 const IDENTITY: u64 = 4;
-/// Most bytes of code that creates a contract (EIP-3860).
+/// Maximum bytes of code that creates a contract (EIP-3860).
 const INIT_CODE_BYTES_MAX: usize = 49_152;
 /// Contracts that one transaction may create in a prediction. Analysing each costs up to some milliseconds.
 const CREATED_MAX: usize = 4;

@@ -15,13 +15,13 @@ use super::{
 
 /// Blocks of at most this many bytes of code are copied into each chain that leads to them.
 const COPIED_BLOCK_BYTES_MAX: usize = 64;
-/// Most bytes of code that one chain copies.
+/// Maximum bytes of code that one chain copies.
 const COPIED_BYTES_MAX: usize = 512;
 /// Operations after which a chain is not continued.
 const CHAIN_OPS_MAX: usize = 2_000;
 /// Blocks after which a chain is not continued.
 const CHAIN_BLOCKS_MAX: usize = 128;
-/// Most operations of all chains of a contract; later chains are left out. The limit is twice what 24 KiB of code can
+/// Maximum number of operations of all chains of a contract; later chains are left out. The limit is twice what 24 KiB of code can
 /// hold, so only copying reaches it.
 const OPS_MAX: usize = 50_000;
 

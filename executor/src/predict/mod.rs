@@ -102,9 +102,9 @@ pub struct PredictLimits {
     pub memory_bytes_max: usize,
     /// Depth of nested calls. It bounds the thread's stack too: a call takes less than 2 KiB of it.
     pub depth_max: usize,
-    /// Most keys that one prediction names.
+    /// Maximum number of keys that one prediction names.
     pub keys_max: u64,
-    /// Most rows read to continue the prediction.
+    /// Maximum number of rows read to continue the prediction.
     pub reads_max: u64,
 }
 
@@ -124,7 +124,7 @@ impl Default for PredictLimits {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PredictConfig {
-    /// Most bytes of programs that are kept; the least recently used are evicted first.
+    /// Maximum bytes of programs that are kept; the least recently used are evicted first.
     pub programs_bytes_max: usize,
     /// Calls of a contract after which its code is analysed.
     pub calls_min: u32,

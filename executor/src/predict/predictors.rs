@@ -27,11 +27,11 @@ use crate::{env::BatchEnv, reader::StateReader, transaction::Transaction};
 
 /// Contracts whose calls are counted. Beyond this number, all counts are halved and those at zero dropped.
 const COUNTED_MAX: usize = 65_536;
-/// Most contracts that wait for analysis. Further ones are not queued, and return when they are called again.
+/// Maximum number of contracts that wait for analysis. Further ones are not queued, and return when they are called again.
 const QUEUED_MAX: usize = 1_024;
 /// Contracts whose observed jumps are kept.
 const OBSERVED_CONTRACTS_MAX: usize = 4_096;
-/// Most observed jumps of one contract.
+/// Maximum number of observed jumps of one contract.
 const OBSERVED_EDGES_MAX: usize = 256;
 
 /// Counts calls, analyses contracts that are called often, and predicts the reads of transactions. Threads share it:

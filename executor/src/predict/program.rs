@@ -28,7 +28,7 @@ use super::{
     ssa::Operand,
 };
 
-/// Most bytes of code that are analysed: the limit of EIP-170, and some more for chains that allow longer code.
+/// Maximum bytes of code that are analysed: the limit of EIP-170, and some more for chains that allow longer code.
 pub const CODE_BYTES_MAX: usize = 65_535;
 
 /// Control continues in another block.

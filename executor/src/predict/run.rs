@@ -19,12 +19,12 @@ use super::{
 };
 use crate::{env::BatchEnv, reader::StateReader, transaction::Transaction};
 
-/// Most stack words of a call: the EVM's own limit.
+/// Maximum number of stack words of a call: the EVM's own limit.
 const STACK_MAX: usize = 1024;
 /// Branches and jumps on unknown values that one transaction decides by guessing. After this many, the prediction is
 /// useless anyway.
 const GUESSES_MAX: u32 = 64;
-/// Most jumps without a block that one transaction reports.
+/// Maximum number of jumps without a block that one transaction reports.
 const MISSED_MAX: usize = 16;
 
 /// The prediction for one transaction.

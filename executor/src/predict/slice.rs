@@ -13,7 +13,7 @@ use super::{
 
 /// Stack entries that are tracked across chains; deeper ones always count as needed.
 const ENTRIES: usize = 64;
-/// Most rounds to reach a fixed point; after them every entry counts as needed.
+/// Maximum number of rounds to reach a fixed point; after them every entry counts as needed.
 const ROUNDS_MAX: usize = 64;
 
 /// The needed part of one chain.

@@ -19,9 +19,9 @@ use super::{
 
 /// Number of arguments of the widest operation: a call without its gas.
 pub(super) const ARGS_MAX: usize = 6;
-/// Most stack entries that a chain may take: the EVM's own limit.
+/// Maximum number of stack entries that a chain may take: the EVM's own limit.
 const ENTRIES_MAX: usize = 1024;
-/// Most words of memory that a chain tracks; more would make a hostile contract's analysis quadratic.
+/// Maximum number of words of memory that a chain tracks; more would make a hostile contract's analysis quadratic.
 const KNOWN_WORDS_MAX: usize = 32;
 /// Compilers keep the scratch space and the free memory pointer below this address; see the module.
 const FREE_MEMORY: u64 = 0x60;

@@ -9,7 +9,7 @@ use slipstream_types::Digest;
 
 use super::{JumpEdge, program::Program};
 
-/// Most jumps that are kept until they are taken.
+/// Maximum number of jumps that are kept until they are taken.
 const SEEN_MAX: usize = 4_096;
 
 /// The sites of unresolved jumps, and the jumps seen there. A node's executions share one until the programs change.

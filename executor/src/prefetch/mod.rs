@@ -68,7 +68,7 @@ pub struct PrefetchLimits {
     pub threads: usize,
     /// Batches that are read ahead, beside the oldest one that is not executed.
     pub readahead_batches: usize,
-    /// Most bytes that are read ahead and not dropped yet. Beyond them only the oldest batch is read ahead.
+    /// Maximum bytes that are read ahead and not dropped yet. Beyond them only the oldest batch is read ahead.
     pub readahead_bytes: usize,
     /// How keys are read; `None` lets a probe decide.
     pub backend: Option<Backend>,

@@ -26,7 +26,7 @@ pub struct OrderedBatch<'a> {
     pub timestamp_ms: u64,
     /// The account that receives the fees.
     pub proposer: Address,
-    /// Most gas that the batch may use. It bounds the keys that hints may name, and the work of predictors.
+    /// Maximum gas that the batch may use. It bounds the keys that hints may name, and the work of predictors.
     pub gas_max: u64,
     /// The transactions to execute, in order.
     pub transactions: &'a [Transaction],

@@ -23,7 +23,7 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Most code analysed for one batch: some 10 to 20 ms of work, so execution loses little by it. The rest waits for the
+/// Maximum number of code analysed for one batch: some 10 to 20 ms of work, so execution loses little by it. The rest waits for the
 /// next batch.
 const BUILD_BYTES: usize = 64 << 10;
 

@@ -52,7 +52,7 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Most commits that wait to enter the cache. If more commits arrive during one execution, the next one waits for it,
+/// Maximum number of commits that wait to enter the cache. If more commits arrive during one execution, the next one waits for it,
 /// so that the layers do not fill the memory.
 const TOLD_MAX: usize = 16;
 

@@ -23,7 +23,7 @@ pub struct SimulationRules {
     pub is_validated: bool,
     /// Whether transfers of ether make logs, as a token's transfers would.
     pub has_transfer_logs: bool,
-    /// Most bytes of all outputs and logs, which stay in memory until the last call is done.
+    /// Maximum bytes of all outputs and logs, which stay in memory until the last call is done.
     pub output_bytes_max: usize,
 }
 

@@ -134,7 +134,7 @@ const RUN: Duration = Duration::from_millis(4);
 const RUNS: usize = 3;
 /// Gas of the first run: enough for one call of each precompile.
 const GAS_MIN: u64 = 250_000;
-/// Most gas of a run, so that the measurement ends even if the clock stands still.
+/// Maximum gas of a run, so that the measurement ends even if the clock stands still.
 const GAS_MAX: u64 = 32_000_000;
 
 /// Measures this machine under a fork's prices: about a third of a second, on the calling thread. `now` returns the

@@ -29,7 +29,7 @@ use crate::data;
 
 /// Number of blocks: one that fails to load is a failure, and must not go unnoticed.
 const BLOCKS: usize = 45;
-/// Most bytes of hints with values, at the median of blocks since London: half of the plain form of the keys alone.
+/// Maximum bytes of hints with values, at the median of blocks since London: half of the plain form of the keys alone.
 const VALUED_BYTES_MAX: usize = 17 << 10;
 
 #[derive(serde::Deserialize)]

@@ -5,12 +5,12 @@ use slipstream_types::{CodecError, Digest, bounded::BoundedVec, codec};
 
 use super::record::{PeerRecord, UncheckedRecord};
 
-/// Most bytes of a request: the requester's record is the largest part, at most 182.
+/// Maximum bytes of a request: the requester's record is the largest part, at most 182.
 pub(crate) const REQUEST_BYTES_MAX: usize = 256;
-/// Most records of others in one answer: enough to find the next peers, and few enough that learning all takes many
+/// Maximum number of records of others in one answer: enough to find the next peers, and few enough that learning all takes many
 /// questions.
 pub(crate) const RECORDS_MAX: usize = 16;
-/// Most bytes of an answer: too few to need room.
+/// Maximum bytes of an answer: too few to need room.
 pub(crate) const ANSWER_BYTES_MAX: usize = 4 << 10;
 /// Version of both messages.
 const VERSION: u8 = 1;

@@ -10,7 +10,7 @@ use slipstream_types::{Digest, SecretKey, Signature, bounded::BoundedVec};
 
 use crate::PeerId;
 
-/// Most addresses of one record: both families, and a move from one address to another. More would turn one key into
+/// Maximum number of addresses of one record: both families, and a move from one address to another. More would turn one key into
 /// many targets.
 pub(crate) const RECORD_ADDRESSES_MAX: usize = 4;
 

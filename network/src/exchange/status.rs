@@ -11,7 +11,7 @@ use crate::PeerId;
 pub struct ExchangeStatus {
     /// The addresses that this node advertises; empty if it advertises none.
     pub advertised: Vec<SocketAddr>,
-    /// Most connections of its own choice: `network.outbound`, or half of the places that configured peers leave.
+    /// Maximum number of connections of its own choice: `network.outbound`, or half of the places that configured peers leave.
     pub outbound_max: usize,
     /// The chosen peers that are connected, the longest-connected first.
     pub chosen: Vec<PeerId>,

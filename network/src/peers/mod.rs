@@ -24,7 +24,7 @@ use self::{
 };
 use crate::{BanEnd, BannedBy, PeerId, bans::Bans, origin::Origin};
 
-/// Most connections of strangers from one host, so that it cannot take all places with free keys.
+/// Maximum number of connections of strangers from one host, so that it cannot take all places with free keys.
 pub(crate) const CONNECTIONS_PER_HOST_MAX: usize = 8;
 
 /// One network may take 1/`NETWORK_PART` of the strangers' places, but at least as many as a host may. A network gets

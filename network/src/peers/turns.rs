@@ -17,7 +17,7 @@ pub(super) const TURN_MIN: Duration = Duration::from_secs(5);
 pub(super) const TURN_AT_WORK: Duration = Duration::from_secs(20);
 /// Half-life of past stays.
 const HALF_LIFE: Duration = Duration::from_secs(600);
-/// Most blocks, and most networks, that are remembered. Those that had least are forgotten first, as if they had
+/// Maximum number of blocks, and most networks, that are remembered. Those that had least are forgotten first, as if they had
 /// nothing.
 const REMEMBERED_MAX: usize = 4_096;
 

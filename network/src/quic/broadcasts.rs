@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{TurnedAway, meter::Verdict};
 
-/// Most broadcasts of a connection that are written but perhaps not received yet, however many streams the peer grants.
+/// Maximum number of broadcasts of a connection that are written but perhaps not received yet, however many streams the peer grants.
 const SETTLING_MAX: usize = BROADCAST_STREAMS_MAX as usize;
 
 /// Why a broadcast was not accepted.

@@ -25,7 +25,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(10);
 const STABLE: Duration = Duration::from_secs(10);
 /// Timeout of resolving a name: a resolver that tries two servers twice answers in less.
 const RESOLVE_PATIENCE: Duration = Duration::from_secs(10);
-/// Most addresses of a name that one attempt dials, one after another; a record may have very many.
+/// Maximum number of addresses of a name that one attempt dials, one after another; a record may have very many.
 const ADDRESSES_MAX: usize = 4;
 
 /// Dials until the node shuts down, which drops the future.

@@ -19,7 +19,7 @@ pub(crate) mod code {
     pub(crate) const MALFORMED: VarInt = VarInt::from_u32(3);
 }
 
-/// Most bytes per read.
+/// Maximum bytes per read.
 const READ_STEP: usize = 64 * 1024;
 
 /// Why a stream's content was not accepted.
@@ -83,7 +83,7 @@ impl Status {
         }
     }
 
-    /// Most bytes of the payload after this status, given the limit of an answer.
+    /// Maximum bytes of the payload after this status, given the limit of an answer.
     fn bytes_max(self, answer_bytes_max: usize) -> usize {
         match self {
             Status::Answer => answer_bytes_max.min(MESSAGE_BYTES_MAX),
@@ -137,7 +137,7 @@ fn outcome(status: Status, payload: Vec<u8>) -> Result<Result<Vec<u8>, Refusal>,
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RequestHead {
     pub(crate) protocol: Protocol,
-    /// Most bytes of the answer that the requester accepts.
+    /// Maximum bytes of the answer that the requester accepts.
     pub(crate) answer_bytes_max: usize,
     /// Bytes of the payload.
     pub(crate) length: usize,

@@ -29,7 +29,7 @@ pub(crate) type CachedStats = Mutex<Option<(Instant, Arc<DbStats>)>>;
 /// The content of a database.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub(crate) struct DbStats {
-    /// The last committed batch; `None` without a genesis.
+    /// The last committed batch; null without a genesis.
     pub(crate) head: Option<BatchNumber>,
     /// The batch whose state is being restored.
     pub(crate) restoring: Option<BatchNumber>,
@@ -42,11 +42,11 @@ pub(crate) struct DbStats {
     pub(crate) columns: Vec<Column>,
 }
 
-/// The range of batches up to the head whose blobs of one kind are all stored.
+/// For one kind of blob, the batches that this node has without a gap: from `lowest` to the head.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub(crate) struct Kept {
     pub(crate) kind: String,
-    /// The lowest of them above 0; `None` if not even the head's blob is kept.
+    /// The first such batch, not counting the genesis; null if even the head's blob is missing.
     pub(crate) lowest: Option<BatchNumber>,
 }
 

@@ -47,7 +47,7 @@ struct State {
     used: HashMap<Origin, Use>,
     all: usize,
     free: usize,
-    /// Taken places whose work would stay in them if it turned out to be long and found no place for long work.
+    /// Taken places whose work may run for any time: it is not on probation, and has not moved to a place for long work.
     staying: usize,
     has_long: bool,
     /// Free places for long work.
@@ -126,8 +126,8 @@ impl State {
         })
     }
 
-    /// Whether one more place may hold work that stays in it, if `left` places are reserved for work that does not.
-    /// Work that finds a place for long work moves there.
+    /// Whether one more place may go to work that can run for any time, while `left` places stay free of such work. Each
+    /// free place for long work allows one more, because work can move there.
     fn may_stay(&self, left: usize) -> bool {
         !self.has_long || self.staying < self.all - left + self.free_long
     }

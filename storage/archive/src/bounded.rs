@@ -26,7 +26,7 @@ use object_store::{
 
 use crate::manifest::MANIFEST_BYTES_MAX;
 
-/// Most bytes of an answer that is not an object: the longest is a page of a listing, with 1,000 names.
+/// Maximum bytes of an answer that is not an object: the longest is a page of a listing, with 1,000 names.
 const PAGE_BYTES_MAX: usize = 4 << 20;
 /// Bytes that are read of a server's failure text: S3 begins with its code and its message.
 const FAILURE_BYTES_MAX: usize = 1 << 10;

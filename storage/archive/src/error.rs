@@ -93,7 +93,7 @@ pub enum ArchiveError {
         location: Location,
         /// The common prefix of their names.
         name: &'static str,
-        /// Most objects that may have that prefix.
+        /// Maximum number of objects that may have that prefix.
         max: usize,
     },
     /// The export took too long: objects that it relied on may be gone.

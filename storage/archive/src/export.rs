@@ -35,11 +35,11 @@ const RECENT: Duration = Duration::from_secs(GRACE.as_secs() / 2);
 const EXPORT_TIME_MAX: Duration = Duration::from_secs(GRACE.as_secs() / 2 - 4 * 3_600);
 /// Manifests that are read to find objects that the archive already has.
 const MANIFESTS_READ: usize = 4;
-/// Most objects in a listing.
+/// Maximum number of objects in a listing.
 pub(crate) const OBJECTS_MAX: usize = 1 << 23;
-/// Most genesis objects in a listing: an archive of this program has one.
+/// Maximum number of genesis objects in a listing: an archive of this program has one.
 const LEDGERS_MAX: usize = 16;
-/// Most threads that read the state: the network is slower.
+/// Maximum number of threads that read the state: the network is slower.
 const THREADS_MAX: usize = 4;
 
 /// Counts what an export did.

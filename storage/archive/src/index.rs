@@ -9,9 +9,9 @@ use slipstream_types::{BatchNumber, Digest, bounded::BoundedVec, codec};
 use crate::{error::ArchiveError, names::SnapshotName, store::ArchiveEntry};
 
 const VERSION: u32 = 1;
-/// Most snapshots in the index, which has the newest ones. Readers of older ones list the bucket.
+/// Maximum number of snapshots in the index, which has the newest ones. Readers of older ones list the bucket.
 const ENTRIES_MAX: usize = 256;
-/// Most bytes of an index.
+/// Maximum bytes of an index.
 pub(crate) const INDEX_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Serialize, Deserialize)]

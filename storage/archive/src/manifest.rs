@@ -10,13 +10,13 @@ use crate::names::{self, RunId, SnapshotName};
 
 /// The format that this release writes and reads.
 pub(crate) const VERSION: u32 = 1;
-/// Most pieces of a state: at least half a TiB of rows. Bounds what a reader of a manifest allocates and computes.
+/// Maximum number of pieces of a state: at least half a TiB of rows. Bounds what a reader of a manifest allocates and computes.
 const PIECES_MAX: usize = 1 << 20;
-/// Most packs of codes in one manifest.
+/// Maximum number of packs of codes in one manifest.
 const PACKS_MAX: usize = 1 << 16;
-/// Most bytes of a manifest: its pieces and packs, and the ends of many epochs.
+/// Maximum bytes of a manifest: its pieces and packs, and the ends of many epochs.
 pub(crate) const MANIFEST_BYTES_MAX: usize = 256 << 20;
-/// Most bytes of a piece's or pack's blob: incompressible content grows by a 255th in LZ4.
+/// Maximum bytes of a piece's or pack's blob: incompressible content grows by a 255th in LZ4.
 pub(crate) const BLOB_BYTES_MAX: usize = (1 << 20) + (1 << 13);
 
 /// A snapshot's list of contents. Its object is named by the waypoint of its batch.

@@ -32,13 +32,13 @@ use crate::{
 
 /// Requests in flight at once: hides the round trips, and bounds memory to this number of pieces.
 pub(crate) const PARALLEL: usize = 16;
-/// Most manifests in a listing: nobody prunes an archive with more, and a prune reads each.
+/// Maximum number of manifests in a listing: nobody prunes an archive with more, and a prune reads each.
 const MANIFESTS_MAX: usize = 4_096;
 /// Longest time for a listing: 8 million names are 8,000 pages.
 const LIST_TIME_MAX: Duration = Duration::from_secs(3_600);
 /// Bytes that are allocated before any arrive, whatever length the server announces.
 const FIRST_BYTES: usize = 2 << 20;
-/// Most retries of a request.
+/// Maximum number of retries of a request.
 const RETRIES_MAX: usize = 8;
 
 /// How an archive is accessed.

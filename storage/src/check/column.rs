@@ -11,7 +11,7 @@ use crate::{
     schema::{self, KINDS},
 };
 
-/// Most rows that are checked at once, on all cores; and most of their bytes, which bounds the memory.
+/// Maximum number of rows that are checked at once, on all cores; and most of their bytes, which bounds the memory.
 const PAGE_ROWS: usize = 4_096;
 const PAGE_BYTES: usize = 16 << 20;
 /// Batches that are tried one by one after an unreadable part: more than a damaged block holds, and seconds of work.

@@ -23,7 +23,7 @@ use crate::{
     shared::Current,
 };
 
-/// Most findings that are reported; a disk that lost a file has thousands of the same.
+/// Maximum number of findings that are reported; a disk that lost a file has thousands of the same.
 pub const DAMAGE_MAX: usize = 32;
 /// Codes that are looked up at once; this bounds memory too.
 const CODES_AT_ONCE: usize = 256;

@@ -18,11 +18,11 @@ use crate::{
     state::Tree,
 };
 
-/// Most bytes of rows in one chunk: a chunk must fit its blob's limit, with room for the proof.
+/// Maximum bytes of rows in one chunk: a chunk must fit its blob's limit, with room for the proof.
 pub(crate) const CHUNK_BYTES_MAX: usize = limits::DELTA_BYTES_MAX / 2;
 /// Bytes of the two paths that a chunk begins with.
 const ENDS_BYTES: usize = 64;
-/// Most bytes of an encoded number of rows.
+/// Maximum bytes of an encoded number of rows.
 const COUNT_BYTES_MAX: usize = 5;
 
 /// A run of state rows with the proof that nothing between its ends is missing.

@@ -254,7 +254,7 @@ pub enum StorageError {
         key: String,
         /// Bytes of name or value.
         len: usize,
-        /// Most bytes of name or value.
+        /// Maximum bytes of name or value.
         max: usize,
     },
     /// The head's state cannot be proved to anybody.
@@ -452,9 +452,9 @@ impl StorageError {
     }
 }
 
-/// Most bytes of a [`crate::Store::put_record`] value: a batch that is executed but not agreed upon, with body,
+/// Maximum bytes of a [`crate::Store::put_record`] value: a batch that is executed but not agreed upon, with body,
 /// receipts and delta, and some room.
 pub const RECORD_BYTES_MAX: usize =
     limits::BODY_BYTES_MAX + limits::RECEIPTS_BYTES_MAX + limits::DELTA_BYTES_MAX + (8 << 20);
-/// Most bytes of a record's name.
+/// Maximum bytes of a record's name.
 pub const RECORD_KEY_BYTES_MAX: usize = 256;

@@ -58,7 +58,7 @@ pub enum RangeDeltaError {
         head: BatchNumber,
         /// The batch that the range delta leads to.
         target: BatchNumber,
-        /// Most batches that one range delta may span.
+        /// Maximum number of batches that one range delta may span.
         max: u64,
     },
     /// The chunk does not turn the head's state into the target's.

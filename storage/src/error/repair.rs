@@ -41,7 +41,7 @@ pub enum RepairError {
     TooMuch {
         /// Number of the head's batch.
         number: BatchNumber,
-        /// Most bytes that are held.
+        /// Maximum bytes that are held.
         max: u64,
     },
     /// The repair was finished while parts were missing.

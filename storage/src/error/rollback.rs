@@ -48,9 +48,9 @@ pub enum RollbackError {
     TooMuch {
         /// The batch to roll back to.
         to: BatchNumber,
-        /// Most rows that one rollback may change.
+        /// Maximum number of rows that one rollback may change.
         rows_max: usize,
-        /// Most changes of rows, and most transactions, that one rollback may drop.
+        /// Maximum number of changes of rows, and most transactions, that one rollback may drop.
         entries_max: usize,
     },
 }

@@ -32,13 +32,13 @@ pub use write::{export_snapshot, write_export};
 const VERSION: u32 = 3;
 const MANIFEST: &str = "MANIFEST";
 const GENESIS: &str = "genesis";
-/// Most files of an export: enough for 16 TiB of state. Bounds the manifest.
+/// Maximum number of files of an export: enough for 16 TiB of state. Bounds the manifest.
 const FILES_MAX: usize = 1 << 22;
-/// Most bytes of a manifest: its files and the rest.
+/// Maximum bytes of a manifest: its files and the rest.
 const MANIFEST_BYTES_MAX: u64 = 1 << 30;
-/// Most codes in one file.
+/// Maximum number of codes in one file.
 const CODES_MAX: usize = 4_096;
-/// Most bytes of one file of codes: it ends once it has 4 MiB, and its last code may exceed that.
+/// Maximum bytes of one file of codes: it ends once it has 4 MiB, and its last code may exceed that.
 const CODES_BYTES_MAX: usize = 5 << 20;
 
 /// Lists the files of an export.

@@ -51,7 +51,7 @@ const TOUCHED_MIN: u64 = if cfg!(test) { 64 } else { 1 << 16 };
 const TOUCHED_AT_CLOSE_MIN: u64 = if cfg!(test) { 1 } else { 1 << 14 };
 /// A tree takes about 2 bytes a leaf, so that writing it adds 400 bytes per touched path.
 const LEAVES_PER_PATH: u64 = 200;
-/// Most bytes of touched paths since a tree was written. A store that cannot write trees stops noting there, and
+/// Maximum bytes of touched paths since a tree was written. A store that cannot write trees stops noting there, and
 /// opens from its rows.
 const TOUCHED_BYTES_MAX: u64 = 256 << 20;
 /// With fewer leaves per touched path, reading all rows is faster.
@@ -60,7 +60,7 @@ const LEAVES_PER_PATH_MIN: u64 = 64;
 const REREAD_MIN: u64 = 1 << 13;
 /// Touched paths that are read again at once, between two checks of the memory budget.
 const REREAD_PATHS: usize = 1 << 16;
-/// Most bytes of memory that are kept for the next notes.
+/// Maximum bytes of memory that are kept for the next notes.
 const SCRATCH_BYTES_MAX: usize = 4 << 20;
 
 /// Names the tree that an upper part belongs to.

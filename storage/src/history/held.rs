@@ -8,7 +8,7 @@ use slipstream_types::BatchNumber;
 /// compactions from dropping them. A larger number would serve more states at the head's speed, and cost more disk
 /// and compaction.
 pub(crate) const HELD_BATCHES: u64 = if cfg!(test) { 8 } else { 256 };
-/// Most states held in any case: bounds their number even if the history cannot be sealed.
+/// Maximum number of states held in any case: bounds their number even if the history cannot be sealed.
 const HELD_MAX: usize = 2 * HELD_BATCHES as usize;
 /// Batches older than the held ones after which the log is sealed. A smaller number makes more files. A larger one
 /// makes a longer log, which is all that a restart finds: reads of the past wait until it is sealed.

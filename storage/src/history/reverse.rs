@@ -23,9 +23,9 @@ use crate::{
     store::Store,
 };
 
-/// Most batches that one reverse delta spans.
+/// Maximum number of batches that one reverse delta spans.
 pub const REVERSE_DELTA_BATCHES_MAX: u64 = 256;
-/// Most uncompressed bytes of the deltas that one reverse delta spans, unless it spans one batch: a commit waits
+/// Maximum number of uncompressed bytes of the deltas that one reverse delta spans, unless it spans one batch: a commit waits
 /// while its rows are written.
 pub(crate) const REVERSE_DELTA_BYTES_MAX: u64 = 2 << 20;
 /// Memory for the merge that finds the changed keys of a range.

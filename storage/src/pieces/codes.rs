@@ -18,7 +18,7 @@ use crate::{
     snapshot::Snapshot,
 };
 
-/// Most codes in a pack: no account's code is empty, and each is preceded by its length.
+/// Maximum number of codes in a pack: no account's code is empty, and each is preceded by its length.
 const CODES_MAX: usize = PIECE_ROWS_BYTES_MAX / 2;
 
 /// Describes a pack of codes to a store that lacks it.

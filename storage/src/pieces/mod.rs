@@ -36,7 +36,7 @@ use crate::{
 };
 use cut::Cut;
 
-/// Most bytes of rows in a piece: enough that a large state has few objects, few enough that a changed row costs
+/// Maximum bytes of rows in a piece: enough that a large state has few objects, few enough that a changed row costs
 /// little.
 pub const PIECE_ROWS_BYTES_MAX: usize = 1 << 20;
 /// Fewest bits that a piece shares. Every restore begins with these ranges, so even a small state is fetched in

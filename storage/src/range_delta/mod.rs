@@ -28,7 +28,7 @@ pub use takeover::{RANGE_DELTA_BATCHES_MAX, RangeDeltaTakeover};
 
 /// Bytes of decompressed deltas that are decoded in parallel: enough for all cores, and little beside the result.
 const DECODE_BYTES: usize = 8 << 20;
-/// Most decompressed bytes that one merge reads: at most seconds of work, however much the result shrinks.
+/// Maximum number of decompressed bytes that one merge reads: at most seconds of work, however much the result shrinks.
 const MERGE_READ_BYTES_MAX: u64 = 1 << 30;
 /// Keys whose paths one thread computes at a time.
 const PATHS_AT_ONCE: usize = 4_096;

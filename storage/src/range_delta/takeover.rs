@@ -26,7 +26,7 @@ use crate::{
     takeover::{Ancestry, RestoreTarget, Takeover},
 };
 
-/// Most batches that one range delta spans: their headers are held and written at once, about 400 bytes each.
+/// Maximum number of batches that one range delta spans: their headers are held and written at once, about 400 bytes each.
 pub const RANGE_DELTA_BATCHES_MAX: u64 = 65_536;
 
 /// A range delta on its way into the store, for many threads at once. Dropping it abandons it. While it lives, the
@@ -36,7 +36,7 @@ pub struct RangeDeltaTakeover {
     target: RestoreTarget,
     base: Arc<Current>,
     bytes_max: u64,
-    /// Most encoded bytes of changes.
+    /// Maximum number of encoded bytes of changes.
     changes_bytes_max: u64,
     progress: Mutex<Progress>,
 }

@@ -45,7 +45,7 @@ pub use opened::{LEVELS_MAX, Opened, Part};
 pub use repaired::{KEYS_TOLD_MAX, Repaired};
 pub use state_at::StateAt;
 
-/// Most bytes of rows held until the end: some million rows. A state with more damage is cheaper to replace by a snapshot.
+/// Maximum bytes of rows held until the end: some million rows. A state with more damage is cheaper to replace by a snapshot.
 const CHANGES_BYTES_MAX: u64 = 256 << 20;
 /// Bytes of memory that a change takes beside its row.
 const CHANGE_BYTES: u64 = 128;

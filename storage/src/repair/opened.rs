@@ -14,9 +14,9 @@ use slipstream_types::{
 
 use crate::{error::RepairError, place::Place};
 
-/// Most levels that one subtree is opened at once: 64 hashes of 32 bytes.
+/// Maximum number of levels that one subtree is opened at once: 64 hashes of 32 bytes.
 pub const LEVELS_MAX: u8 = 6;
-/// Most parts of a subtree that is opened this deep: one fork for every two parts below.
+/// Maximum number of parts of a subtree that is opened this deep: one fork for every two parts below.
 const PARTS_MAX: usize = (2 << LEVELS_MAX) - 1;
 
 /// One part of an opened subtree.

@@ -5,7 +5,7 @@ use slipstream_types::{BatchNumber, StateKey};
 use super::Change;
 use crate::backend::Checkpoints;
 
-/// Most keys that a repair names. It only counts the others.
+/// Maximum number of keys that a repair names. It only counts the others.
 pub const KEYS_TOLD_MAX: usize = 16;
 
 /// Counts what a repair changed.

@@ -36,7 +36,7 @@ pub use retarget::Checked;
 pub(crate) use retarget::SPANS_MAX;
 use rows::OpenFile;
 
-/// Most headers that come with a restored state: as far back as BLOCKHASH looks.
+/// Maximum number of headers that come with a restored state: as far back as BLOCKHASH looks.
 pub const RESTORE_HEADERS_MAX: usize = 256;
 /// Ranges that a new restore begins with ([`Span::divided`]), as a power of two. They outnumber the cores of a machine and
 /// the peers of a node, so all stay busy until the end. They are few enough that each range's file is worth its fsync.

@@ -38,9 +38,9 @@ use crate::{
     waypoint::passage_before,
 };
 
-/// Most rows that one rollback may change: with their paths a GiB, held twice.
+/// Maximum number of rows that one rollback may change: with their paths a GiB, held twice.
 const ROWS_MAX: usize = if cfg!(test) { 64 } else { 4 << 20 };
-/// Most entries of the history, and of the transactions' index, that one rollback may drop: a GiB of each, held
+/// Maximum number of entries of the history, and of the transactions' index, that one rollback may drop: a GiB of each, held
 /// twice.
 const ENTRIES_MAX: usize = 4 * ROWS_MAX;
 

@@ -24,7 +24,7 @@ use crate::error::StorageError;
 
 /// Cost of the hashes of a node's quarters, counted in leaves in memory.
 pub(super) const SHELL: u32 = 2;
-/// Most leaves of a quarter that changes while hidden. A frontier allows no more for a part that is out of memory.
+/// Maximum number of leaves of a quarter that changes while hidden. A frontier allows no more for a part that is out of memory.
 const HIDDEN_LEAVES_MAX: usize = 256;
 /// Slots of a quarter.
 const QUARTER: usize = 4;

@@ -23,7 +23,7 @@ use crate::{
     verify::Violation,
 };
 
-/// Most range answers in check at once. Each check uses all cores for its digests, so more would only take memory.
+/// Maximum number of range answers in check at once. Each check uses all cores for its digests, so more would only take memory.
 const CHECKS_MAX: usize = 2;
 
 /// Range answers that wait between the network and their check.

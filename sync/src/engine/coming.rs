@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
-/// Most batches remembered: more than anyone assembles at once.
+/// Maximum number of batches remembered: more than anyone assembles at once.
 const BATCHES_MAX: usize = 16;
 
 /// See the module.

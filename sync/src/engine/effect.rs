@@ -46,7 +46,7 @@ pub enum Effect {
         request: Request,
         /// How long the answer may take.
         deadline: Duration,
-        /// Most bytes that the answer may have, as the request implies.
+        /// Maximum bytes that the answer may have, as the request implies.
         bytes_max: usize,
     },
     /// Cancel a request: nobody waits for its answer any more.

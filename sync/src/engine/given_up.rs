@@ -23,14 +23,15 @@ use crate::{
 const FIRST: Duration = Duration::from_secs(60);
 /// Longest pause. For as long after a pause, the count of broken promises is remembered.
 const LONGEST: Duration = Duration::from_secs(3_600);
-/// Most peers remembered. Beyond this, the peer whose pause ends first is forgotten.
+/// Maximum number of peers remembered. Beyond this, the peer whose pause ends first is forgotten.
 const PEERS_MAX: usize = 1_024;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct GivenUp {
     defences: Defences,
-    /// Snapshots whose ledger no peer proves to pass through the waypoint, and until when they are ignored.
+    /// Snapshots for which no peer has proved that their ledger contains the waypoint, with the time until which each is
+    /// ignored.
     unproved: BTreeMap<BatchNumber, Instant>,
     peers: BTreeMap<PeerId, Promised>,
     /// Peers that cannot merge a range delta, and until when they are asked for none. Their snapshots count.
@@ -97,7 +98,7 @@ impl GivenUp {
         self.peers.remove(peer);
     }
 
-    /// Whether strangers' promises of a faster way count against work that progresses.
+    /// Whether a stranger's promise of a faster way may end work that makes progress.
     pub(super) fn takes_word(&self, now: Instant) -> bool {
         self.word.is_none_or(|word| word.until <= now)
     }

@@ -12,12 +12,12 @@ use crate::{error::Fault, protocol::Announcement, verify};
 /// Batches ahead of the head whose announcements wait for their predecessors. A later announcement is of no use before
 /// its batch is fetched.
 const ANNOUNCED_MAX: u64 = 8;
-/// Most peers whose announcement of one batch is kept. A certificate is true whichever peer shows it, but the rest may
+/// Maximum number of peers whose announcement of one batch is kept. A certificate is true whichever peer shows it, but the rest may
 /// be false. Then the next peer's announcement is taken.
 const ANNOUNCERS_MAX: usize = 3;
-/// Most bytes of all waiting announcements. Beyond this, the peer that holds the most loses its last one.
+/// Maximum bytes of all waiting announcements. Beyond this, the peer that holds the most loses its last one.
 const ANNOUNCED_BYTES_MAX: usize = 64 << 20;
-/// Most announced batches between their check and their commit.
+/// Maximum number of announced batches between their check and their commit.
 const AHEAD_MAX: u64 = 4;
 /// A batch this far behind the head is old news: a peer that lags fetches batches and does not pass them on.
 const STALE_BATCHES: u64 = 1_024;

@@ -53,7 +53,7 @@ const LATE_AGE: Duration = Duration::from_secs(30);
 const OWED_GRACE: Duration = Duration::from_secs(1);
 /// After this time a wait is forgotten, and the peer's rate is presumed again.
 const OWED_AGE: Duration = Duration::from_secs(30);
-/// Most samples of each kind.
+/// Maximum number of samples of each kind.
 const SAMPLES: usize = 64;
 
 /// The links of all peers.

@@ -2,7 +2,7 @@
 
 use crate::plan::RangeMode;
 
-/// Most batches of one mode's lead over its share that are made up for.
+/// Maximum number of batches of one mode's lead over its share that are made up for.
 const OWED_MAX: f64 = 1_024.0;
 /// If the share changes by more than this, one mode's lead is not made up for. It was right by what was known then. To
 /// make up for it would leave the peers of that mode without work for hundreds of batches.

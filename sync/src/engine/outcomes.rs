@@ -26,7 +26,7 @@ use crate::{
 
 /// The work on a chunk besides its rows (its proof, its file), as bytes of rows.
 const CHUNK_WORK_BYTES: f64 = 256e3;
-/// Most audits that wait. Those of one commit share its deltas.
+/// Maximum number of audits that wait. Those of one commit share its deltas.
 const AUDITS_MAX: usize = 256;
 /// After this long without one that is too large, the bound on range deltas doubles.
 const RANGE_DELTA_GROWS: Duration = Duration::from_secs(3_600);

@@ -23,7 +23,7 @@ const PIECE_SECONDS: f64 = 0.25;
 const PIECE_BYTES_MIN: f64 = 128e3;
 /// Number of next batches whose average decides the length of a range.
 const LOOK_BATCHES: u64 = 64;
-/// Most ranges that wait for a peer with room. The length of more would be outdated when their turn comes.
+/// Maximum number of ranges that wait for a peer with room. The length of more would be outdated when their turn comes.
 const WAITING_RANGES: usize = 4;
 /// Beside ranges of deltas, a range that is replayed is executed in about this time.
 const REPLAY_SECONDS: f64 = 0.5;
@@ -152,7 +152,7 @@ impl Engine {
         to_boundary(first, 1 << count.ilog2())
     }
 
-    /// Most batches of a range beside ranges in the other mode: those must not wait for it for long.
+    /// Maximum number of batches of a range beside ranges in the other mode: those must not wait for it for long.
     fn mixed_batches_max(&self, mode: RangeMode, first: BatchNumber) -> u64 {
         match (self.mix, mode) {
             (Some(_), RangeMode::Replay) => (REPLAY_SECONDS / self.replay_seconds(first).max(1e-6)) as u64,

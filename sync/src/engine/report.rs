@@ -15,9 +15,9 @@ use crate::{
 
 /// The time that a rate covers.
 const RATE_WINDOW: Duration = IDLE_AFTER;
-/// Most runs of batches in flight that the status lists.
+/// Maximum number of runs of batches in flight that the status lists.
 const RANGES_SHOWN_MAX: usize = 32;
-/// Most samples kept for the rates.
+/// Maximum number of samples kept for the rates.
 const RATE_SAMPLES: usize = 64;
 
 /// Counts the work done since the start.

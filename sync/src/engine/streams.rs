@@ -118,7 +118,7 @@ pub(super) struct Flight {
     is_overdue: bool,
 }
 
-/// Most peers asked for one thing at once.
+/// Maximum number of peers asked for one thing at once.
 const FLIGHTS_MAX: usize = 3;
 /// The same for the thing that everything else of its kind waits for. Each peer is late by the time the next is asked,
 /// and gets no other request meanwhile. So silent strangers delay the first range only for the time that it takes to
@@ -317,7 +317,8 @@ impl Streams {
                 needs.fits(peer) && !asked.contains(&peer.peer) && self.links.has_room(&peer.peer, bytes)
             };
             let mut free: Vec<Candidate> = candidates.iter().filter(fits).cloned().collect();
-            // A late request goes to a peer that has delivered, if one has room: all strangers may be one peer.
+            // A late request goes to a peer that has delivered, if one has room: all
+            // strangers may be keys of one attacker.
             if hedges && free.iter().any(|peer| peer.is_proven) {
                 free.retain(|peer| peer.is_proven);
             }

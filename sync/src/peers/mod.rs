@@ -31,7 +31,7 @@ const BENCH_MAX: Duration = Duration::from_secs(30);
 const BENCH_FIRST: Duration = Duration::from_millis(250);
 /// Pause of a peer whose answer cannot be judged yet. Its next summary comes within about as long.
 const UNJUDGED_PAUSE: Duration = Duration::from_secs(1);
-/// Most bans remembered, so that a flood of fresh identities cannot fill memory.
+/// Maximum number of bans remembered, so that a flood of fresh identities cannot fill memory.
 const BANNED_MAX: usize = 256;
 /// A peer with less weight than half a fresh request is unknown, or was measured long ago: exploration may pick it.
 const KNOWN_WEIGHT: f64 = 0.5;

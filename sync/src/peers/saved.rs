@@ -9,9 +9,9 @@ use super::score::{SUMS, Score};
 
 /// The key of the record in the store.
 pub(crate) const KEY: &str = "sync/scores";
-/// Most peers whose score is kept, in memory while they are away and in the record: the best measured ones.
+/// Maximum number of peers whose score is kept, in memory while they are away and in the record: the best measured ones.
 pub(super) const PEERS_MAX: usize = 256;
-/// Most bytes of the record. A peer takes some 350.
+/// Maximum bytes of the record. A peer takes some 350.
 const RECORD_BYTES_MAX: usize = PEERS_MAX * 512;
 
 /// A peer's sums as the bits of IEEE 754 doubles: BCS has no floating-point numbers.

@@ -26,7 +26,7 @@ const REST_FIRST: Duration = Duration::from_secs(1);
 const REST_MAX: Duration = Duration::from_secs(30);
 /// Half-life of a refusal.
 const HALF_LIFE: Duration = Duration::from_secs(60);
-/// Most refusals remembered, so that answers can still make up for them.
+/// Maximum number of refusals remembered, so that answers can still make up for them.
 const REFUSED_MAX: f64 = 16.0;
 
 /// The service of one peer.

@@ -7,7 +7,7 @@ use slipstream_types::{CodecError, codec};
 
 /// The key of the record in the store.
 pub(crate) const KEY: &str = "sync/costs";
-/// Most bytes of the record.
+/// Maximum bytes of the record.
 const RECORD_BYTES_MAX: usize = 128;
 /// Weight of a cost that this run has not measured, in seconds of work: the first ranges outweigh it.
 const PRESUMED_SECONDS: f64 = 0.002;

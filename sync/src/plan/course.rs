@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use slipstream_types::{BatchNumber, Totals};
 
-/// Most marks kept. A survey adds 32 at most, and each range in flight adds one. Beyond the bound every second mark is
+/// Maximum number of marks kept. A survey adds 32 at most, and each range in flight adds one. Beyond the bound every second mark is
 /// dropped.
 const MARKS_MAX: usize = 512;
 /// Batches beyond the last mark are presumed to be like this many before it. With fewer, one odd batch would be the

@@ -186,7 +186,7 @@ pub struct Inputs<'a> {
     /// Rows of the state, estimated by a restore in progress from the rows that it proved. No snapshot counts as
     /// smaller, whatever its peers claim. 0 if unknown.
     pub rows_known: f64,
-    /// Most batches of a range delta for this node; at most [`RANGE_DELTA_BATCHES_MAX`].
+    /// Maximum number of batches of a range delta for this node; at most [`RANGE_DELTA_BATCHES_MAX`].
     pub range_delta_max: u64,
     /// The work along the ledger.
     pub course: &'a Course,
@@ -221,7 +221,7 @@ const REPLACE_SECONDS: f64 = 0.5;
 /// mixed.
 const MIX: f64 = 0.8;
 const STAY_MIXED: f64 = 0.9;
-/// Most batches that a range delta spans, because its headers come in one answer.
+/// Maximum number of batches that a range delta spans, because its headers come in one answer.
 pub const RANGE_DELTA_BATCHES_MAX: u64 = slipstream_types::limits::HEADERS_MAX as u64;
 /// Decides the next step.
 ///

@@ -16,27 +16,27 @@ pub use self::request::{
     Parts, RangeDeltaRequest, RangeRequest, Request, SubtreesRequest, answer_bytes_expected,
 };
 
-/// Most bytes of a request; the longest asks for [`CODES_MAX`] codes.
+/// Maximum bytes of a request; the longest asks for [`CODES_MAX`] codes.
 pub const REQUEST_BYTES_MAX: usize = 4096;
-/// Most bytes of an answer: one batch of the largest size must fit, whatever the asker's budget.
+/// Maximum bytes of an answer: one batch of the largest size must fit, whatever the asker's budget.
 pub const ANSWER_BYTES_MAX: usize = slipstream_network::MESSAGE_BYTES_MAX;
 /// Bytes of parts that a server puts into one range answer before it stops, whatever the asker's budget.
 pub const RANGE_BYTES_MAX: u32 = 16 << 20;
-/// Most batches in one range answer.
+/// Maximum number of batches in one range answer.
 pub const RANGE_BATCHES_MAX: u32 = 1024;
-/// Most uncompressed bytes of rows or changes in a chunk that a server makes.
+/// Maximum number of uncompressed bytes of rows or changes in a chunk that a server makes.
 pub const CHUNK_BYTES_MAX: u32 = 4 << 20;
-/// Most codes in one request.
+/// Maximum number of codes in one request.
 pub const CODES_MAX: usize = 64;
-/// Most places of a state in one request; those of a usual state fill a request.
+/// Maximum number of places of a state in one request; those of a usual state fill a request.
 pub const PLACES_MAX: usize = 256;
-/// Most hashes in one answer about places: about 70 KB.
+/// Maximum number of hashes in one answer about places: about 70 KB.
 pub const SUBTREE_HASHES_MAX: usize = 1_024;
-/// Most epoch ends in one answer; with the most validators they have 1 MB.
+/// Maximum number of epoch ends in one answer; with the most validators they have 1 MB.
 pub const EPOCH_ENDS_MAX: usize = 64;
-/// Most headers in one survey; with their proofs about 40 KB.
+/// Maximum number of headers in one survey; with their proofs about 40 KB.
 pub const SURVEY_HEADERS_MAX: usize = 32;
-/// Most snapshots in a summary.
+/// Maximum number of snapshots in a summary.
 pub const SNAPSHOTS_MAX: usize = 8;
 
 /// Approximate average bytes of a row: a slot has 86, an account 63, with code 95.

@@ -101,18 +101,18 @@ const ANSWER_SLACK_BYTES: usize = 256 << 10;
 /// Bytes of a long contract's code.
 const CODE_BYTES: usize = 24_576;
 
-/// Most bytes that accompany a chunk, a range of headers or a certificate: ends, counts, and proofs of the greatest
+/// Maximum bytes that accompany a chunk, a range of headers or a certificate: ends, counts, and proofs of the greatest
 /// depth on both sides.
 const PROOF_BYTES_MAX: usize = 128 << 10;
-/// Most bytes of a header.
+/// Maximum bytes of a header.
 const HEADER_BYTES_MAX: usize = 512;
-/// Most bytes of a header with its place in the accumulator: a proof has 64 hashes on either side.
+/// Maximum bytes of a header with its place in the accumulator: a proof has 64 hashes on either side.
 const PLACED_HEADER_BYTES_MAX: usize = HEADER_BYTES_MAX + 2 * 64 * 32 + 64;
-/// Most bytes of an epoch's end: the signatures of the most validators, and the validators of the next epoch.
+/// Maximum bytes of an epoch's end: the signatures of the most validators, and the validators of the next epoch.
 const EPOCH_END_BYTES_MAX: usize = limits::VALIDATORS_MAX * 256;
 
 impl Request {
-    /// Most bytes that the answer may have. The asker takes no more, so its request bounds the answer.
+    /// Maximum bytes that the answer may have. The asker takes no more, so its request bounds the answer.
     pub fn answer_bytes_max(&self) -> usize {
         let content = match self {
             Request::Summary | Request::Offer { .. } | Request::RangeProof { .. } => EPOCH_END_BYTES_MAX,
@@ -190,12 +190,12 @@ pub struct SubtreesRequest {
 }
 
 impl SubtreesRequest {
-    /// Most hashes in its answer.
+    /// Maximum number of hashes in its answer.
     pub fn hashes(&self) -> usize {
         self.places.len() << self.levels.min(LEVELS_MAX)
     }
 
-    /// Most bytes of its answer: a hash with the path to it for every side, and a row for every place.
+    /// Maximum bytes of its answer: a hash with the path to it for every side, and a row for every place.
     fn answer_bytes(&self) -> usize {
         const HASH_BYTES: usize = 2 * (1 + 32) + 1;
         self.hashes().min(SUBTREE_HASHES_MAX) * HASH_BYTES + self.places.len() * (ROW_BYTES_MAX + 8) + 8
@@ -234,7 +234,7 @@ impl Parts {
 pub struct RangeRequest {
     /// Number of the first batch.
     pub first: BatchNumber,
-    /// Most batches; the server's own limit is [`RANGE_BATCHES_MAX`].
+    /// Maximum number of batches; the server's own limit is [`RANGE_BATCHES_MAX`].
     pub batches_max: u32,
     /// Compressed bytes of certified parts; the server's own limit is [`RANGE_BYTES_MAX`].
     pub bytes_max: u32,
@@ -260,7 +260,7 @@ impl RangeRequest {
     }
 }
 
-/// Most compressed bytes of a chunk of `bytes_max` uncompressed ones. Incompressible content grows a little, and the
+/// Maximum number of compressed bytes of a chunk of `bytes_max` uncompressed ones. Incompressible content grows a little, and the
 /// last row may pass the limit.
 fn chunk_bytes_max(bytes_max: u32) -> usize {
     let bytes = bytes_max.min(CHUNK_BYTES_MAX) as usize;

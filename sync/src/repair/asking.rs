@@ -19,7 +19,7 @@ use crate::{
     protocol::{CODES_MAX, PLACES_MAX},
 };
 
-/// Most open questions, and most requests for them in flight. A question unanswered for [`HEDGE`] goes to another peer
+/// Maximum number of open questions, and most requests for them in flight. A question unanswered for [`HEDGE`] goes to another peer
 /// too. The first true answer counts, so silence costs a moment instead of a deadline.
 const QUESTIONS_MAX: usize = 8;
 const ALL_MAX: usize = 24;

@@ -12,7 +12,7 @@ use std::{
 use slipstream_network::{NetworkError, PeerId, RefusalKind};
 use tokio::time::Instant;
 
-/// Most questions in flight to one peer.
+/// Maximum number of questions in flight to one peer.
 const OF_PEER_MAX: usize = 2;
 /// First rest of a peer that is late or not there; it doubles each time.
 const REST: Duration = Duration::from_secs(3);
@@ -22,7 +22,7 @@ const NOT_KEPT_REST: Duration = Duration::from_secs(20);
 /// Bounds of the rest that a busy peer asks for.
 const BUSY_REST_LEAST: Duration = Duration::from_millis(100);
 const BUSY_REST_MAX: Duration = Duration::from_secs(10);
-/// Most peers whose answers stand in one line, and most peers remembered. Of the peers that are gone, resting ones are
+/// Maximum number of peers whose answers stand in one line, and most peers remembered. Of the peers that are gone, resting ones are
 /// remembered too, up to four times as many.
 const TOLD_MAX: usize = 16;
 const PEERS_MAX: usize = 1_024;

@@ -10,12 +10,12 @@ use crate::{
     protocol::{ANSWER_BYTES_MAX, Codes, Request, Subtrees, SubtreesRequest},
 };
 
-/// Levels by which many places are opened at once. One or two send the fewest bytes, and two take half the round trips.
+/// Levels to open per question about many places. One or two levels cost the fewest bytes, and two halve the round trips.
 const LEVELS: u8 = 2;
-/// Up to this many places are opened further: their bytes are few anyway.
+/// Up to this many places, a question opens [`LEVELS_OF_FEW`] levels, because the answer is small anyway.
 const FEW_PLACES: usize = 4;
 const LEVELS_OF_FEW: u8 = 4;
-/// Most bytes of the places in one question: a request has 4 KiB.
+/// Maximum bytes of the places in one question: a request has 4 KiB.
 const PLACES_BYTES_MAX: usize = 3_900;
 
 /// A question to one peer.

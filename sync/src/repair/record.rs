@@ -8,9 +8,9 @@ use crate::SyncError;
 
 /// The key of the record of the last repair, and of one that is due.
 pub const REPAIR_RECORD: &str = "sync/repair";
-/// Most bytes of that record: a few keys and numbers.
+/// Maximum bytes of that record: a few keys and numbers.
 const RECORD_BYTES_MAX: usize = 16 << 10;
-/// Most keys that a record names.
+/// Maximum number of keys that a record names.
 const KEYS_MAX: usize = slipstream_storage::KEYS_TOLD_MAX;
 
 /// Why a state must be compared with peers.

@@ -18,7 +18,7 @@ use tokio::{sync::watch, time::Instant};
 
 use super::unserved::Unserved;
 
-/// Most threads for merges.
+/// Maximum number of threads for merges.
 const MERGE_THREADS_MAX: usize = 2;
 /// How long a peer that asks for a loading snapshot waits for it, without a place. Small states are there by then. Its
 /// answer is reckoned with in the meantime, so longer waits would keep room from others.

@@ -15,18 +15,18 @@ use parking_lot::Mutex;
 use slipstream_network::PeerId;
 use tokio::{sync::oneshot, time::timeout};
 
-/// Most peers whose last turn is remembered. A forgotten peer counts as not served yet.
+/// Maximum number of peers whose last turn is remembered. A forgotten peer counts as not served yet.
 const TURNS_KEPT: usize = 1_024;
 
 /// Limits of a lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Most requests that are worked on at once.
+    /// Maximum number of requests that are worked on at once.
     pub(super) places: usize,
-    /// Most of these from one peer. Fewer than all, so that a peer alone never makes the next one wait for all of its
+    /// Maximum number of these from one peer. Fewer than all, so that a peer alone never makes the next one wait for all of its
     /// work.
     pub(super) of_peer: usize,
-    /// Most requests that wait.
+    /// Maximum number of requests that wait.
     pub(super) waiting: usize,
     /// How long a request waits before its peer is told to retry. Short beside an asker's deadline, which would
     /// blame this node.

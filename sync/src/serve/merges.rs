@@ -20,15 +20,15 @@ use super::{
     unserved::Unserved,
 };
 
-/// Most bytes of memory for one merge: 199,728 keys of 168 bytes. A client with the default bound of 512 MiB counts
+/// Maximum bytes of memory for one merge: 199,728 keys of 168 bytes. A client with the default bound of 512 MiB counts
 /// 2,252 bytes for each key: 2,000 for copied nodes of its tree, 125 for a new leaf, 127 for the row. So it takes
 /// 238,000 of the longest keys, or 253,000 average ones. A merge served here therefore fits there, with 83 MiB to spare
 /// for new code and for subtrees that come back into memory. A client further behind takes deltas one by one, or a
 /// snapshot.
 const MERGE_BYTES_MAX: u64 = 32 << 20;
-/// Most bytes of memory of the kept ranges.
+/// Maximum bytes of memory of the kept ranges.
 const KEPT_BYTES_MAX: u64 = 128 << 20;
-/// Most ranges that are kept: some bases for each of two snapshots, because askers differ in how far they are behind.
+/// Maximum number of ranges that are kept: some bases for each of two snapshots, because askers differ in how far they are behind.
 /// Impossible merges count too: they take no memory, but finding out took time.
 const KEPT_MAX: usize = 8;
 /// Two are made at once, so that a peer's first one does not wait for all that another peer wants. Waits for a place
@@ -39,10 +39,10 @@ pub(super) const LIMITS: Limits =
 /// A peer that asks for a merge in progress retries after this.
 pub(super) const RETRY: Duration = Duration::from_secs(2);
 
-/// Most bytes of the deltas of a state that is made for a peer to compare its own with. With the nodes that they
+/// Maximum bytes of the deltas of a state that is made for a peer to compare its own with. With the nodes that they
 /// change, the state takes 200 MiB at most.
 const STATE_BYTES_MAX: u64 = 16 << 20;
-/// Most states kept besides the ranges, and most bytes of their memory. They serve two comparing nodes, or one while
+/// Maximum number of states kept besides the ranges, and most bytes of their memory. They serve two comparing nodes, or one while
 /// its peers make the next.
 const STATES_MAX: usize = 2;
 const STATES_BYTES_MAX: u64 = 256 << 20;
@@ -233,7 +233,7 @@ impl Kept {
         matches!(self.range, Merging::State(_))
     }
 
-    /// Most merges of its kind that are kept, and their bytes.
+    /// Maximum number of merges of its kind that are kept, and their bytes.
     fn limits(&self) -> (usize, u64) {
         if self.is_state() { (STATES_MAX, STATES_BYTES_MAX) } else { (KEPT_MAX, KEPT_BYTES_MAX) }
     }

@@ -67,7 +67,7 @@ const DISK: Limits = Limits { places: 12, of_peer: 9, waiting: 512, wait: Durati
 /// A peer in debt waits at most this long for its answer; beyond that it is told to retry. This is short beside any
 /// deadline, so a peer a little above its rate is slowed and not refused.
 const WAIT_MAX: Duration = Duration::from_secs(1);
-/// Most time that one request waits in all: for its debt, its places, and others' work. Askers have deadlines of at least 10 s; the rest
+/// Maximum time that one request waits in all: for its debt, its places, and others' work. Askers have deadlines of at least 10 s; the rest
 /// is for the work itself and for the transfer of the answer.
 const REQUEST_WAIT: Duration = Duration::from_secs(7);
 /// A burst is what a peer may take within this many seconds at its rate.

@@ -25,13 +25,13 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 const REPORT_INTERVAL: Duration = Duration::from_secs(3);
 /// How long to wait if all configured peers have another ledger: the waypoint is probably mistyped.
 const CONTRADICTED_PATIENCE: Duration = Duration::from_secs(3);
-/// Most peers remembered as seen; further ones bring no more hope.
+/// Maximum number of peers remembered as seen; further ones bring no more hope.
 const MET_MAX: usize = 1_024;
-/// Most peers whose answers stand in one line.
+/// Maximum number of peers whose answers stand in one line.
 const TOLD_MAX: usize = 16;
-/// Most bytes of an answer: the longest genesis and its proof.
+/// Maximum bytes of an answer: the longest genesis and its proof.
 const ORIGIN_BYTES_MAX: usize = limits::GENESIS_BYTES_MAX + (64 << 10);
-/// Most bytes of answers that wait for their check. Without a bound each of 55 peers could send a whole genesis, 1.7
+/// Maximum bytes of answers that wait for their check. Without a bound each of 55 peers could send a whole genesis, 1.7
 /// GiB in all.
 const UNCHECKED_BYTES_MAX: usize = 2 * ORIGIN_BYTES_MAX;
 

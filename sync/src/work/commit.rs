@@ -25,7 +25,7 @@ pub enum Ready {
     Opened(Box<Prepared>),
 }
 
-/// Most batches in one group, and its approximate bytes of deltas. A group has one root and one write, so a larger one
+/// Maximum number of batches in one group, and its approximate bytes of deltas. A group has one root and one write, so a larger one
 /// is cheaper for every batch. But it is committed later, and the next group can only be hashed while this one is
 /// written.
 const GROUP_BATCHES: usize = 64;

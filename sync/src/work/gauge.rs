@@ -8,7 +8,7 @@ use crate::plan::price::Costs;
 
 /// How long each kind of work is repeated.
 const RUN: Duration = Duration::from_millis(2);
-/// Most repetitions, so that a clock that stands still ends the measurement.
+/// Maximum number of repetitions, so that a clock that stands still ends the measurement.
 const REPEATS_MAX: u32 = 4_096;
 /// Seconds that checking a signature takes on the machine of [`Costs::presumed`].
 const SIGNATURE_SECONDS: f64 = 50e-6;

@@ -54,7 +54,7 @@ use slipstream_types::codec;
 pub(crate) use takeover::RANGE_DELTA_BYTES_MAX;
 pub(crate) use takeover::{CHUNK_BYTES, RANGE_DELTA_RANGES_BITS};
 
-/// Most peers remembered for wrong values. Beyond this all are forgotten: an attacker with this many identities gains
+/// Maximum number of peers remembered for wrong values. Beyond this all are forgotten: an attacker with this many identities gains
 /// as many executions.
 const DISBELIEVED_MAX: usize = 1_024;
 

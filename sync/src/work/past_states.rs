@@ -6,7 +6,7 @@ use slipstream_types::{BatchNumber, Blob, Delta};
 use super::Worker;
 use crate::{SyncError, error::Fault, verify::Violation};
 
-/// Most memory of the tree that proves reverse deltas. It holds what changed since the state that they lead to.
+/// Maximum memory of the tree that proves reverse deltas. It holds what changed since the state that they lead to.
 const TREE_BYTES_MAX: u64 = 256 << 20;
 
 /// The result of adding a reverse delta.

@@ -8,7 +8,7 @@ use indexmap::IndexSet;
 
 use super::AccountHints;
 
-/// Most addresses taken from call data. Real batches have fewer, and with this bound a batch full of addresses costs
+/// Maximum number of addresses taken from call data. Real batches have fewer, and with this bound a batch full of addresses costs
 /// its followers no more than any other.
 const DATA_ADDRESSES_MAX: usize = 65_536;
 /// Approximate number of addresses that a transaction names.

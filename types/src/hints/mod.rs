@@ -92,20 +92,20 @@ pub struct Preimage {
     pub hash: B256,
 }
 
-/// Most bytes of hints whose signature is checked: several times the size of the keys that the gas allows, with their
+/// Maximum bytes of hints whose signature is checked: several times the size of the keys that the gas allows, with their
 /// rows.
 pub fn signed_bytes_max(gas_used: u64) -> usize {
     256 * keys_max(gas_used)
 }
 
-/// Most bytes of a batch's hints that a node keeps without having made the same hints, by the bytes of the batch's
+/// Maximum bytes of a batch's hints that a node keeps without having made the same hints, by the bytes of the batch's
 /// transactions and changes. In blocks since London, hints take 7 % of their transactions' bytes, with rows 25 %; a
 /// small batch that reads much has some KiB.
 pub fn kept_bytes_max(tx_bytes: u32, delta_bytes: u32) -> usize {
     4_096 + 2 * (tx_bytes as usize + delta_bytes as usize)
 }
 
-/// Most keys that hints of a batch may name. A transaction pays at least 1,900 gas for its first read of a key
+/// Maximum number of keys that hints of a batch may name. A transaction pays at least 1,900 gas for its first read of a key
 /// (EIP-2930); its 21,000 pay for a few more. The bound is twice that, plus a little for an empty batch: the proposer
 /// also read keys of transactions that it left out.
 pub fn keys_max(gas_used: u64) -> usize {

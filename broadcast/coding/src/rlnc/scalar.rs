@@ -39,7 +39,7 @@ const MONTGOMERY_SQUARED: Plain = {
     }
     power
 };
-/// Most products of residues that a sum holds: twice as many would still fit, which [`Matrix`] needs.
+/// Maximum number of products of residues that a sum holds: twice as many would still fit, which [`Matrix`] needs.
 pub(super) const SUM_TERMS_MAX: usize = 100;
 
 /// `a + b + carry` and the carry.

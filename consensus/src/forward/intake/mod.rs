@@ -35,11 +35,11 @@ use crate::pool::{Pool, Refused};
 const USELESS_TURN: u64 = 8;
 /// Transactions of one peer that are processed in one turn: two milliseconds.
 const SLICE: usize = 64;
-/// Most bytes of one peer that wait: two of the longest messages.
+/// Maximum bytes of one peer that wait: two of the longest messages.
 const PEER_BYTES_MAX: usize = 9 << 20;
-/// Most messages of one peer that wait.
+/// Maximum number of messages of one peer that wait.
 const PEER_JOBS_MAX: usize = 16;
-/// Most bytes of all peers that wait.
+/// Maximum bytes of all peers that wait.
 const ALL_BYTES_MAX: usize = 64 << 20;
 /// Niceness of the threads, out of 19.
 const NICENESS: i32 = 5;

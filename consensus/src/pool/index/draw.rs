@@ -13,9 +13,9 @@ use super::{
     Index,
 };
 
-/// Most senders that one offer looks at, a few milliseconds.
+/// Maximum number of senders that one offer looks at, a few milliseconds.
 const OFFER_SENDERS_MAX: usize = 8_192;
-/// Most transactions of one sender in one offer, so that many senders have their turn.
+/// Maximum number of transactions of one sender in one offer, so that many senders have their turn.
 const OFFER_PER_SENDER_MAX: usize = 16;
 
 impl<T: Clone> Index<T> {

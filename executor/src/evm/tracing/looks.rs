@@ -17,7 +17,7 @@ use revm_inspectors::tracing::{
 use super::{Done, Look, correct, meter::Weights};
 use crate::trace::{TraceError, TraceTypes};
 
-/// Most tracers in one `muxTracer`: each keeps its own records.
+/// Maximum number of tracers in one `muxTracer`: each keeps its own records.
 const MUX_MAX: usize = 8;
 
 /// Traces with one of geth's tracers.

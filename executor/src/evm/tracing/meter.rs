@@ -46,7 +46,7 @@ pub(crate) struct Weights {
     pub(super) written_byte: usize,
     /// Bytes for a byte of the code that a call runs.
     pub(super) code_byte: usize,
-    /// Most instructions that the trace keeps; `None` keeps all.
+    /// Maximum number of instructions that the trace keeps; `None` keeps all.
     pub(super) steps_max: Option<u64>,
 }
 
@@ -164,7 +164,7 @@ impl<I> Meter<I> {
     }
 }
 
-/// Most bytes of memory that an instruction writes.
+/// Upper bound of the bytes of memory that an instruction writes.
 fn written(interpreter: &Interpreter<EthInterpreter>, opcode: u8) -> usize {
     let stack = interpreter.stack.data();
     let word = |from_top: usize| stack.iter().rev().nth(from_top).map_or(0, |word| word.saturating_to());

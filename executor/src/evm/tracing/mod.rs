@@ -27,7 +27,7 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Most bytes of an account and of a slot in a state trace, with the values before and after, and their text.
+/// Maximum bytes of an account and of a slot in a state trace, with the values before and after, and their text.
 const ACCOUNT_BYTES: usize = 1_024;
 const SLOT_BYTES: usize = 512;
 /// Bytes per byte of code: one in the tracer, one in the answer, and two digits in its text.
@@ -154,7 +154,7 @@ impl<'a> Tracing<'a> {
     }
 }
 
-/// Most bytes that a trace of a transaction's loaded and changed rows takes.
+/// Upper bound of the bytes that a trace of a transaction's loaded and changed rows takes.
 fn state_bytes(state: &EvmState) -> usize {
     let account = |account: &revm::state::Account| {
         let code = match &account.info.code {

@@ -23,9 +23,9 @@ use super::{JumpEdge, blocks::Blocks, constants::Constants};
 
 /// Stack entries of a block that are tracked. Internal calls nest less deeply. Words below count as no jump target.
 const ENTRIES: usize = 48;
-/// Most jump targets in one set; further ones are left out.
+/// Maximum number of jump targets in one set; further ones are left out.
 const TARGETS_MAX: usize = 512;
-/// Most times that a block's effect is passed on to a successor. Most contracts need a few thousand.
+/// Maximum number of times that a block's effect is passed on to a successor. Most contracts need a few thousand.
 const STEPS_MAX: usize = 60_000;
 
 /// The known control flow.

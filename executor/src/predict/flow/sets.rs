@@ -4,7 +4,7 @@ use alloy_primitives::map::HashMap;
 
 use super::TARGETS_MAX;
 
-/// Most sets of jump targets in one analysis, to bound its memory.
+/// Maximum number of sets of jump targets in one analysis, to bound its memory.
 const SETS_MAX: usize = 65_536;
 
 /// Sets of blocks, each stored once and named by a number; 0 is the empty one.

@@ -34,7 +34,7 @@ pub(super) const SORTED_KEYS: usize = 256;
 const TIMED: usize = 4_096;
 /// Number of codes that are read at a time.
 const CODES: usize = 16;
-/// Most bytes of code that one batch's hints may load. A hint of 32 bytes names up to 64 KiB of code, so without a
+/// Maximum bytes of code that one batch's hints may load. A hint of 32 bytes names up to 64 KiB of code, so without a
 /// limit hostile hints could fill the memory. Mainnet blocks execute 1-3 MB.
 const CODE_BYTES_MAX: usize = 32 << 20;
 

@@ -24,7 +24,7 @@ use crate::{
 
 /// Fewer cases mean that some were not found. The archive of one file in six has 973.
 const CASES_MIN: usize = 973;
-/// Most files that wait for a thread.
+/// Maximum number of files that wait for a thread.
 const FILES_AHEAD: usize = 16;
 
 /// Goal: gas, receipts and the final state equal Ethereum's, and blocks that Ethereum refuses are refused. Each

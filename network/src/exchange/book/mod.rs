@@ -27,7 +27,7 @@ use table::{Bucket, Cell, HEARD_BUCKETS, Host, REACHED_BUCKETS, Table, heard_buc
 use super::{Draws, PeerRecord, Reach};
 use crate::{PeerAddress, PeerId, origin::block_of};
 
-/// Most contested slots in the reached table. Each waits until its holder has been dialled again.
+/// Maximum number of contested slots in the reached table. Each waits until its holder has been dialled again.
 const CONTESTS_MAX: usize = 16;
 
 /// The result for a record.

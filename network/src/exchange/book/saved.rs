@@ -16,7 +16,7 @@ use crate::{
 
 /// Version of the record.
 const VERSION: u8 = 1;
-/// Most bytes of the record. An entry takes some 130 bytes, at most 220.
+/// Maximum bytes of the record. An entry takes some 130 bytes, at most 220.
 const BYTES_MAX: usize = 64 + ENTRIES_MAX * 256;
 
 #[derive(Serialize, Deserialize)]

@@ -16,7 +16,7 @@ pub(super) const HEARD_BUCKETS_PER_TELLER: usize = 16;
 /// Buckets of the reached table, and the number of them that the addresses of one block can fill: a thirty-second.
 pub(super) const REACHED_BUCKETS: usize = 64;
 pub(super) const REACHED_BUCKETS_PER_BLOCK: usize = 2;
-/// Most entries of both tables.
+/// Maximum number of entries of both tables.
 pub(super) const ENTRIES_MAX: usize = (HEARD_BUCKETS + REACHED_BUCKETS) * SLOTS;
 
 /// A slot's position in a table.

@@ -29,9 +29,9 @@ use crate::{
     origin::{Origin, canonical, is_this_machine},
 };
 
-/// Most inbound handshakes at once. It bounds the memory and CPU that a flood of connection attempts costs.
+/// Maximum number of inbound handshakes at once. It bounds the memory and CPU that a flood of connection attempts costs.
 pub(super) const HANDSHAKES_MAX: usize = 64;
-/// Most handshakes of strangers; the rest is for the addresses of configured peers.
+/// Maximum number of handshakes of strangers; the rest is for the addresses of configured peers.
 const STRANGERS_MAX: usize = 48;
 /// Above this number of handshakes, a stranger's address must be proven before any work is done for it, so forged
 /// addresses get no further.
@@ -40,11 +40,11 @@ const UNPROVEN_MAX: usize = 16;
 const UNPROVEN_PER_HOST_MAX: usize = 2;
 /// The same for one network: unproven handshakes, fewer than its places.
 const UNPROVEN_PER_NET_MAX: usize = 4;
-/// Most handshakes of one host, of one network, and from this machine, where a whole devnet has one address.
+/// Maximum number of handshakes of one host, of one network, and from this machine, where a whole devnet has one address.
 const PER_HOST_MAX: usize = 8;
 const PER_NET_MAX: usize = 16;
 const PER_MACHINE_MAX: usize = 32;
-/// Most handshakes from the exact address of a configured peer: one, and another one after a restart.
+/// Maximum number of handshakes from the exact address of a configured peer: one, and another one after a restart.
 const PER_CONFIGURED_MAX: usize = 2;
 /// Handshakes of one network, per second and at once. A key exchange takes a third of a millisecond of CPU, and
 /// connections that end at once hold no places.
@@ -72,7 +72,7 @@ pub(super) struct Door {
     state: Mutex<State>,
 }
 
-/// Most addresses that are remembered for a configured peer whose name is resolved at each attempt.
+/// Maximum number of addresses that are remembered for a configured peer whose name is resolved at each attempt.
 const NAMED_ADDRESSES_MAX: usize = 4;
 
 #[derive(Default)]

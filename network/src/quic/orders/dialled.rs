@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// Most added peers at once: each is dialled permanently, and has a place reserved for it.
+/// Maximum number of added peers at once: each is dialled permanently, and has a place reserved for it.
 pub(super) const ADDED_MAX: usize = 64;
 
 /// A peer that is dialled, and the token that ends its task.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-/// Most writes that wait to be synced. Earlier ones have reached the disk by then, as a system writes back by itself.
+/// Maximum number of writes that wait to be synced. Earlier ones have reached the disk by then, as a system writes back by itself.
 /// Bounds the versions that are kept for a crash.
 pub(super) const UNSYNCED_MAX: usize = 256;
 

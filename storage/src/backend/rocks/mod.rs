@@ -38,9 +38,9 @@ use read::{ALL_FILES, OwnedSnapshot, Pinned};
 const WRITE_BUFFERS_BYTES_MAX: usize = 96 << 20;
 /// Log bytes above which the columns that need the oldest log are flushed; bounds how long opening replays the log.
 const LOG_BYTES_MAX: u64 = 256 << 20;
-/// Seconds. RocksDB rewrites a lowest-level file made under snapshots once they are gone, to free the rows that they
-/// showed. The history holds a series of snapshots, so this would follow every compaction. The next compaction does
-/// most of it anyway.
+/// Seconds that RocksDB waits before it rewrites a lowest-level file. It rewrites a file once the snapshots that were
+/// open when the file was made are gone, to free their old rows. The history holds a series of snapshots, so this would
+/// follow every compaction. The next compaction does most of it anyway.
 const BOTTOM_DELAY: (&str, &str) = ("bottommost_file_compaction_delay", "3600");
 /// File extension of a checkpoint that is being removed.
 const REMOVING: &str = "gone";

@@ -19,8 +19,8 @@ use crate::{
 
 /// A range is as long as what its peer delivers in this time. The head may have to share the link for as long.
 const PIECE_SECONDS: f64 = 0.25;
-/// Bounds of a range in compressed bytes: a lower one because a request has its price, an upper one because a commit
-/// waits for its write.
+/// Bounds of a range in compressed bytes. Shorter ranges would not be worth a request; longer ones would make a commit
+/// wait for their write.
 const PIECE_BYTES_MIN: f64 = 128e3;
 const PIECE_BYTES_MAX: f64 = 2e6;
 /// A peer is late once its answer takes this many times the expected time, and at least [`LATE_MIN`]. Asking another
@@ -75,7 +75,8 @@ impl Engine {
         for piece in backfill.pieces.wanted(now) {
             let bytes = (piece.span.batches() as f64 * backfill.batch_bytes) as u64;
             let is_free = |peer: &&Holdings| piece.span.is_kept_by(peer) && streams.links.is_idle(&peer.peer);
-            // A late piece goes to a peer that has delivered, if one is free: all strangers may be the same peer.
+            // A late piece goes to a peer that has delivered, if one is free: all strangers may be keys of one
+            // attacker.
             let is_late = matches!(piece.state, State::Asked { .. });
             let rank = |peer: &&Holdings| {
                 let expected = expected(&self.book, &streams.links, &peer.peer, (now, bytes));

@@ -59,7 +59,7 @@ pub(super) struct Backfill {
     pieces: Pieces,
     /// Number of leaps of the head. What was stored before a leap says nothing about the gap behind it.
     leaps: u64,
-    /// Most batches of the next pieces: fewer once an answer ended early.
+    /// Maximum number of batches of the next pieces: fewer once an answer ended early.
     batches_max: u64,
     /// Compressed bytes of a batch's parts, from the last answer.
     batch_bytes: f64,

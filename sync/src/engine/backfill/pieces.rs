@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::span::Span;
 use crate::{engine::streams::Flight, protocol::RangeRequest, work::PastRange};
 
-/// Most ranges in flight: this many peers serve side by side.
+/// Maximum number of ranges in flight: this many peers serve side by side.
 const PIECES_MAX: usize = 8;
 /// Bytes of answers that wait to be checked or stored. Beyond this, only the newest range is asked for.
 const HELD_BYTES_MAX: u64 = 16 << 20;

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 /// The time that a rate covers.
 const RATE_WINDOW: Duration = Duration::from_secs(10);
-/// Most samples kept for the rate.
+/// Maximum number of samples kept for the rate.
 const SAMPLES_MAX: usize = 64;
 /// Least time between two log lines.
 const LOG_EVERY: Duration = Duration::from_secs(10);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use slipstream_network::PeerId;
 use slipstream_storage::Span;
 
-/// Most peers remembered for one restore, in each of the two sets.
+/// Maximum number of peers remembered for one restore, in each of the two sets.
 const PEERS_MAX: usize = 1_024;
 
 /// The peers that a restore's requests went to.

@@ -17,7 +17,7 @@ use crate::{
 /// Bound on the estimated bytes of chunks that are requested or with the worker. It hides round trips, and limits the
 /// memory for chunks to some 60 MiB if each is as long as allowed.
 const CHUNKS_BYTES: u64 = 16 << 20;
-/// Most uncompressed bytes of a chunk of rows before the restore has begun: all ranges of a new one may be asked for at
+/// Maximum number of uncompressed bytes of a chunk of rows before the restore has begun: all ranges of a new one may be asked for at
 /// once then. A state of some MB arrives before anything can be checked, and a large one begins with short chunks.
 const EARLY_CHUNK_BYTES: u32 = (CHUNKS_BYTES >> RESTORE_RANGES_BITS) as u32;
 /// Approximate encoded bytes of a header. A higher value would leave room for fewer chunks beside thousands of headers.
@@ -115,7 +115,7 @@ impl Bootstrap {
         }
     }
 
-    /// Most uncompressed bytes of the next chunk.
+    /// Maximum number of uncompressed bytes of the next chunk.
     pub(super) fn chunk_bytes_max(&self) -> u32 {
         let is_early = self.early().is_some() && self.beginning.range_delta.is_none();
         if is_early { EARLY_CHUNK_BYTES } else { CHUNK_BYTES }

@@ -19,13 +19,13 @@ use crate::{
     work::{Prepared, Ready},
 };
 
-/// Most ranges in the pipeline. With the bytes, it bounds what a failure makes worthless.
+/// Maximum number of ranges in the pipeline. With the bytes, it bounds what a failure makes worthless.
 const PIECES_MAX: usize = 256;
-/// Most ranges that are prepared and not executed: their hinted rows are in memory.
+/// Maximum number of ranges that are prepared and not executed: their hinted rows are in memory.
 const PREPARED_MAX: usize = 2;
 /// A commit takes no further range once it has this many bytes.
 const COMMIT_BYTES: u64 = 16 << 20;
-/// Most compressed bytes of applied, uncommitted ranges below one that executes on them. As layers in memory they take
+/// Maximum number of compressed bytes of applied, uncommitted ranges below one that executes on them. As layers in memory they take
 /// about ten times as much.
 const BELOW_BYTES_MAX: u64 = 16 << 20;
 

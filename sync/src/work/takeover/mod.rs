@@ -26,9 +26,9 @@ use crate::{
 
 /// Uncompressed bytes of a chunk: long enough that its proof is below 0.1 %, short enough that a failure costs little.
 pub(crate) const CHUNK_BYTES: u32 = 1 << 20;
-/// Most missing ranges that the engine learns of: all that a restore begins with.
+/// Maximum number of missing ranges that the engine learns of: all that a restore begins with.
 const SPANS: usize = 1 << RESTORE_RANGES_BITS;
-/// Most bytes of memory that a range delta takes until its end.
+/// Maximum bytes of memory that a range delta takes until its end.
 pub(crate) const RANGE_DELTA_BYTES_MAX: u64 = 512 << 20;
 /// Number of ranges in which a range delta is requested, as a power of two, so that many peers can send at once.
 pub(crate) const RANGE_DELTA_RANGES_BITS: u8 = 4;

@@ -17,9 +17,9 @@ use crate::{
     verify::Violation,
 };
 
-/// Most bytes of a row. A chunk that ends before its range must have at least as many rows as fill the requested bytes.
+/// Maximum bytes of a row. A chunk that ends before its range must have at least as many rows as fill the requested bytes.
 const ROW_BYTES: usize = 128;
-/// Most siblings kept until a chunk shows whether they were right. It bounds their memory to 9 MiB. Nobody is blamed
+/// Maximum number of siblings kept until a chunk shows whether they were right. It bounds their memory to 9 MiB. Nobody is blamed
 /// for further ones.
 const DOUBTS_MAX: usize = 256;
 

@@ -257,7 +257,7 @@ mod tests {
 
     const REQUEST: Request = Request { hashes: 50, slots: 2 };
 
-    /// Most runs of one kind until a bug shows: the scheduler decides how often conflicting transactions meet.
+    /// Maximum number of runs of one kind until a bug shows: the scheduler decides how often conflicting transactions meet.
     const RUNS_MAX: u64 = 40;
 
     fn counts(bug: Bug, rate: f64, false_negatives: f64, seed: u64) -> Counts {
