@@ -17,7 +17,7 @@ use strum::EnumMessage as _;
     strum::IntoStaticStr,
     strum::EnumMessage,
 )]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Preset {
     /// Executes, votes and certifies, on a machine of its own.

@@ -71,7 +71,7 @@ impl FromStr for CodecKind {
 
 /// The error for a name that no codec has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a codec; the codecs are gossip, reed_solomon and rlnc")]
+#[error("{0:?} is not a codec; the codecs are {}", CodecKind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", "))]
 pub struct UnknownCodec(pub String);
 
 /// The part of a signed plan other than the digest: enough to check each chunk alone.

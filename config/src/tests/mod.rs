@@ -318,7 +318,7 @@ fn names_are_printable_and_each_means_one_key() {
         (format!("\"{a}=x\", \"{b}=x\""), "network.names: two keys have the name \"x\""),
         (format!("\"{a}=x\", \"{a}=y\""), "has two names"),
         (format!("\"{a}=\\u001b[2J\""), "network.names[0]: "),
-        (format!("\"{a}\""), "there is no ="),
+        (format!("\"{a}\""), "the = is missing"),
     ] {
         let text = refused(&names(&list));
         assert!(text.contains(said), "{text}");

@@ -349,8 +349,7 @@ fn open_s3(location: &Location, settings: &Settings) -> Opened {
             builder = builder.with_config(key, value);
         }
     }
-    // Set one by one, so that the client's other options stay as the environment has them (AWS_ALLOW_HTTP,
-    // AWS_PROXY_URL).
+    // Set one by one: the client's other options stay as the environment has them (AWS_ALLOW_HTTP, AWS_PROXY_URL).
     for (key, time) in timeouts(&settings.patience) {
         builder = builder.with_config(AmazonS3ConfigKey::Client(key), time);
     }

@@ -73,7 +73,7 @@ pub enum StorageError {
     },
     /// A backfill has a gap, or does not end right below what is stored.
     #[error(
-        "cannot store the batches up to {number} below the head, batch {head}: they have a gap, or the store lacks the header of batch {}",
+        "cannot store the batches up to {number} below the head, batch {head}: they do not form a chain, or the store lacks the header of batch {}",
         number.next()
     )]
     NotBelow {

@@ -75,7 +75,7 @@ pub async fn repair(
         bytes = report.bytes,
         took_ms = report.took_ms,
         keys = ?report.keys,
-        "repaired the state from peers"
+        "compared the state with peers: it is right now"
     );
     Ok(report)
 }

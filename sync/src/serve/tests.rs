@@ -53,7 +53,7 @@ async fn a_peer_in_debt_is_told_to_come_back() {
     let cost = Cost { bytes: 8 << 30, work: Duration::ZERO };
     let now = Instant::now();
     let (debit, _) = server.shared.meter.admit(peer(1), Kind::Disk, cost, WAIT_MAX, now).unwrap();
-    assert!(ask(&server, 1, &headers()).await.contains("busy for 10000 ms: you took more"));
+    assert!(ask(&server, 1, &headers()).await.contains("busy for 10000 ms: you have used more"));
     assert!(ask(&server, 2, &headers()).await.contains("no ledger"));
     assert!(ask(&server, 1, &Request::Summary).await.contains("no ledger"));
     assert_eq!(server.status().refused_busy, 1);

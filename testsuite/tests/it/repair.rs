@@ -66,7 +66,7 @@ async fn a_fullnode_with_wrong_rows_repairs_itself_and_follows() {
     let log = node.log();
     until("the log tells of the repair", async || {
         let text = fs::read_to_string(&log).unwrap();
-        text.contains("repaired the state from peers").then_some(()).ok_or(text)
+        text.contains("compared the state with peers: it is right now").then_some(()).ok_or(text)
     })
     .await;
 

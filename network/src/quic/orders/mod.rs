@@ -35,7 +35,7 @@ pub enum OrderError {
     Configured(PeerId),
     /// No peer can be dialled at this address.
     #[error(
-        "this node cannot dial {0}: that is an address to listen on, for any address of the peer's machine; write \
+        "this node cannot dial {0}: it says only that the peer listens on every address of its machine; write \
         the address or name and the UDP port at which the peer is reachable from here, as KEY@HOST:PORT"
     )]
     NoAddress(PeerTarget),

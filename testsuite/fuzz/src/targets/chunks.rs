@@ -24,7 +24,7 @@ pub(crate) fn run(bytes: &[u8]) {
         data: u16::from(pieces % 5 + 1),
         parity: u16::from(pieces / 64 + 1),
     };
-    let kind = CodecKind::ALL[usize::from(*kind) % 3];
+    let kind = CodecKind::ALL[usize::from(*kind) % CodecKind::ALL.len()];
     let (plan, mut source) = encode(kind, payload, &parameters).expect("within all limits");
     let mut encoded = codec::encode("plan", &plan).expect("it encodes");
     let edits_bytes = (3 * usize::from(*plan_edits % 4)).min(rest.len());
