@@ -129,6 +129,6 @@ mod tests {
         }
         let found = BatchHeader { gas_used: 21_000, state_root: Digest::ZERO, ..header() };
         let text = difference(&expected, &found).unwrap().to_string();
-        assert_eq!(text, "gas_used is 21000, expected is 7");
+        assert_eq!(text, "gas_used is 21000, but expected is 7");
     }
 }

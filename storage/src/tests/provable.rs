@@ -142,7 +142,7 @@ fn what_changed_too_much_or_is_not_kept_is_refused() {
     ledger.commit(store, &[(account_key(1), account(2))]);
     state(store, 3);
     state(store, 2);
-    assert_eq!(reason(store, 1), "too much changed since");
+    assert_eq!(reason(store, 1), "too much changed since then");
 
     let fixture = Fixture::initialized(&config(), true);
     let (store, mut ledger) = (fixture.store(), Ledger::new());

@@ -90,7 +90,7 @@ async fn validators_that_the_state_does_not_want_stop_every_mode() {
             let number = if mode == Mode::Snapshot { 20 } else { usurped };
             let text = ended.to_string();
             assert!(matches!(ended, SyncError::WrongSuccession { .. }), "{usurped} {mode:?}: {text}");
-            assert!(text.contains(&format!("batch {number} ")), "{usurped} {mode:?}: {text}");
+            assert!(text.contains(&format!("batch {number}, ")), "{usurped} {mode:?}: {text}");
             if mode == Mode::Snapshot {
                 assert_eq!(store.head().unwrap().header.number, BatchNumber::new(number), "it is durable");
                 assert_stays_down(&hub, store);

@@ -168,7 +168,7 @@ async fn lies_are_told_from_the_truth() {
         ..chunk.clone()
     };
     let elsewhere = RangeDeltaChunk { first: chunk.last, last: Path::MAX, ..chunk.clone() };
-    for (lie, reason) in [(&short, "before it is full"), (&elsewhere, "elsewhere")] {
+    for (lie, reason) in [(&short, "before it is full"), (&elsewhere, "another path")] {
         let violation = range_delta::open(sealed(lie), &request).unwrap_err();
         assert!(matches!(violation, Violation::Unrelated(text) if text.contains(reason)), "{violation}");
     }

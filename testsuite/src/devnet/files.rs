@@ -318,7 +318,7 @@ mod tests {
         assert!(text.contains("  peers: []\n  names:\n    - \""), "{text}");
         assert!(text.contains("=validator-0\"\n  outbound: 0\nstorage:\n  state_history: 3000\n"), "{text}");
         fs::write(dir.path().join(CONFIG), "role: validator\n").unwrap();
-        assert!(kept_ports(dir.path()).unwrap_err().to_string().contains("remove it"));
+        assert!(kept_ports(dir.path()).unwrap_err().to_string().contains("remove the file"));
     }
 
     #[test]

@@ -239,7 +239,14 @@ mod tests {
         };
         assert_eq!(
             sum.wrong(),
-            ["2 failed", "3 with wrong receipts", "4 twice", "5 lost", "6 foreign", "8 wrong balances"]
+            [
+                "2 failed",
+                "3 with wrong receipts",
+                "4 committed twice",
+                "5 lost",
+                "6 foreign",
+                "8 wrong balances"
+            ]
         );
         sum.add(sum);
         let wanted = AuditFigures {

@@ -40,7 +40,7 @@ fn a_large_pool_is_refused() {
     {
         let refused = txpool::copied(&context, of.as_ref(), limit).unwrap_err().to_string();
         let expected = format!(
-            "the pool holds 1 transactions of {} bytes, one answer shows at most 0 of 1048576; {advice}",
+            "the pool holds 1 transactions of {} bytes, but one answer shows at most 0 of 1048576; {advice}",
             raw.len()
         );
         assert_eq!(refused, expected);

@@ -69,7 +69,7 @@ fn the_head_comes_first_and_history_behind_it() {
     let status = rig.status().backfill.unwrap();
     assert_eq!((status.lowest.get(), status.wanted_from.get(), status.batches_left), (31, 1, 30));
     assert!(
-        status.reason.contains("asks ") && status.reason.contains("batches 24 to 30"),
+        status.reason.contains("asking ") && status.reason.contains("batches 24 to 30"),
         "{}",
         status.reason
     );

@@ -67,7 +67,7 @@ fn past_states_come_behind_the_history() {
     assert_eq!((rig.status().backfill, states_from(&rig)), (None, BEGIN));
     let status = rig.status().past_states.unwrap();
     assert_eq!((status.lowest.get(), status.wanted_from.get()), (BEGIN, 0));
-    assert!(status.reason.contains("asks "), "{}", status.reason);
+    assert!(status.reason.contains("asking "), "{}", status.reason);
     rig.answer(A).wait(SECOND);
     has_states(&rig, 0);
     rig.blames_nobody();

@@ -106,7 +106,7 @@ fn peers_have_their_part_and_bans_their_reasons() {
         "peers        0
              {a}: score 87, 900 bytes/s, tail 40 ms
              {b}: no longer paused, 1 failures, the last 95 s ago: it was late
-             {b}: asked for delta, as it serves what the plan takes
+             {b}: asked for delta, as it serves what the plan needs
              {b}: score 87, 900 bytes/s, tail 40 ms
              {c}: paused for 250 ms, 2 failures: it refused
              {c}: asked for nothing, as it pauses
