@@ -198,7 +198,6 @@ pub(crate) const LISTED: &[Listed] = &[
     untested("cargo test -p slipstream-eve", "is part of `./x test`"),
     untested("cargo test -p slipstream-model", "is part of `./x test`"),
     untested("./x lint", "compiles the workspace once more"),
-    untested("./x bless", "writes files of the tree; tests compare them"),
     untested("./x bless light", "writes files of the tree; tests compare them"),
     untested("./x tools", "installs programs"),
     untested("./x mutants -F 'in check_length'", "compiles a crate for each mutant"),
