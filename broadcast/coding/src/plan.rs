@@ -71,8 +71,12 @@ impl FromStr for CodecKind {
 
 /// The error for a name that no codec has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a codec; the codecs are {}", CodecKind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", "))]
+#[error("{0:?} is not a codec; the codecs are {names}", names = names())]
 pub struct UnknownCodec(pub String);
+
+fn names() -> String {
+    CodecKind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ")
+}
 
 /// The part of a signed plan other than the digest: enough to check each chunk alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
