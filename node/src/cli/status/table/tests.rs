@@ -109,7 +109,7 @@ fn peers_have_their_part_and_bans_their_reasons() {
              {b}: asked for delta, as it serves what the plan needs
              {b}: score 87, 900 bytes/s, tail 40 ms
              {c}: paused for 250 ms, 2 failures: it refused
-             {c}: asked for nothing, as it pauses
+             {c}: asked for nothing, as it is paused
              {c}: score 87, 900 bytes/s, tail 40 ms
                -20 it refused (1 times, 3 s ago)
                +12 verified answers (7 times, 9 s ago)
