@@ -137,9 +137,9 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the possible places of the transaction with a hash: batch, and index there. There is hardly ever more
-    /// than one, and none if it is unknown or pruned, or the index is off. Only the start of the hash was compared:
-    /// the caller compares the rest.
+    /// Returns the possible places of the transaction with a hash: batch, and index there. The list is
+    /// empty if the transaction is unknown or pruned, or if the index is off. It rarely has more than one place. The
+    /// index compares only the start of the hash: the caller compares the rest.
     ///
     /// # Errors
     /// Errors of the disk, or damage in the store.
@@ -211,8 +211,8 @@ impl Store {
         self.write(record_write(key, value)?, true)
     }
 
-    /// Sets a named record that the ledger can recreate. A crash may lose the last ones set, so many can be set
-    /// without a sync each.
+    /// Sets a named record that the ledger can recreate. It is not synced, so a crash may lose
+    /// the last records, and setting many of them is cheap.
     ///
     /// # Errors
     /// Those of [`Store::put_record`].

@@ -196,7 +196,7 @@ impl Streams {
         }
     }
 
-    /// Number of wanted ranges in a mode that no peer is asked for now.
+    /// Returns the number of wanted ranges of a mode for which no request is in flight.
     pub(super) fn waiting_ranges(&self, mode: RangeMode) -> usize {
         let is_of = |wanted: &&Wanted| match wanted.needs {
             Needs::Batch(of, _) => of == mode,

@@ -47,8 +47,8 @@ async fn the_pool_follows_the_head() {
     }
 }
 
-/// Goal: a proposer draws transactions to read ahead for, and none if nothing is read ahead: without threads for it, or
-/// without predictions.
+/// Goal: a proposer that reads ahead draws transactions for it. A proposer without threads or predictions for reading
+/// ahead draws none.
 #[test]
 fn nothing_is_drawn_where_nothing_is_read_ahead() {
     let genesis = genesis(1);

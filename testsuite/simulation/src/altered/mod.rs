@@ -53,7 +53,7 @@ pub(crate) fn signed_by(stranger: &SecretKey, certificate: &Certificate) -> Resu
     Ok(Certificate::signed(info, certificate.view, seats)?)
 }
 
-/// Returns the certificate with too few signatures: one, or none if it had a single one.
+/// Returns the certificate with too few signatures: one, or zero if the certificate had only one.
 pub(crate) fn under_signed(certificate: &Certificate) -> Result<Certificate> {
     let kept = usize::from(certificate.signatures.len() > 1);
     let signatures = BoundedVec::new(certificate.signatures[..kept].to_vec())?;
