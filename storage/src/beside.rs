@@ -9,8 +9,11 @@ use std::{cmp::Reverse, fs, path::Path};
 use slipstream_types::BatchNumber;
 
 use crate::{
-    backend::rocks::open_read_only, config::StorageConfig, error::StorageError, format, snapshot::Snapshot,
-    snapshots::SNAPSHOTS_DIR,
+    backend::rocks::open_read_only,
+    config::StorageConfig,
+    directory::{SNAPSHOTS_DIR, format},
+    error::StorageError,
+    snapshot::Snapshot,
 };
 
 /// Lists the batches of the snapshots in a store's directory, newest first. Reads nothing of them.

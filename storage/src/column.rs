@@ -40,7 +40,7 @@ pub(crate) enum Column {
     /// Path and batch number to the row before that batch, for sealed batches.
     History,
     /// Batch number to the rows before it and before the batches that were written with it: see
-    /// [`crate::history::log`].
+    /// [`crate::history_log`].
     HistoryLog,
 }
 

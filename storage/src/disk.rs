@@ -8,11 +8,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use crate::{
-    backend::{Write, WriteBatch},
-    config::StorageConfig,
-    error::StorageError,
-};
+use crate::{config::StorageConfig, error::StorageError};
 
 /// Below this multiple of the minimum the operator is warned; on a small disk that is hours before the node stops.
 const WARN_FACTOR: u64 = 2;
@@ -124,12 +120,7 @@ impl DiskGuard {
         Ok(())
     }
 
-    /// Refuses a write while too little space is free.
-    pub(crate) fn check(&self, batch: &WriteBatch) -> Result<(), StorageError> {
-        self.check_bytes(batch_bytes(batch))
-    }
-
-    /// As [`DiskGuard::check`], for bytes that are written outside of a batch.
+    /// Refuses to write these bytes while too little space is free.
     pub(crate) fn check_bytes(&self, bytes: u64) -> Result<(), StorageError> {
         if self.min_bytes == 0 {
             return self.check_inodes(self.free_inodes()?);
@@ -154,15 +145,4 @@ impl DiskGuard {
         }
         Ok(())
     }
-}
-
-fn batch_bytes(batch: &WriteBatch) -> u64 {
-    let bytes = batch.0.iter().map(|write| match write {
-        Write::Put(_, key, value) => key.len() + value.len(),
-        Write::Delete(_, key) => key.len(),
-        Write::Rows(_, rows) => rows.byte_len(),
-        Write::Clear(_) => 0,
-        Write::ClearRange(_, first, last) => first.len() + last.len(),
-    });
-    bytes.sum::<usize>() as u64
 }

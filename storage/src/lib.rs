@@ -68,9 +68,9 @@ mod epochs;
 mod error;
 mod export;
 mod floors;
-mod format;
 mod frontier;
 mod history;
+mod history_log;
 mod kept;
 mod ledger;
 mod lineage;
@@ -79,6 +79,7 @@ mod memory_disk;
 mod nodes;
 mod open;
 mod open_files;
+mod past_states;
 mod pieces;
 mod place;
 mod provable;
@@ -121,6 +122,7 @@ pub use chunk::{EncodedChunk, StateChunk, VerifiedChunk};
 pub use commit::{SpeculatedState, Speculation};
 pub use config::{PruneConfig, StateHistory, StorageConfig};
 pub use crash::{CrashPoint, Faults, Step, UnknownCrashPoint};
+pub use directory::SNAPSHOTS_DIR;
 pub use disk::DiskRoom;
 pub use error::{
     ChunkError, Damage, Limit, PieceError, RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, RangeDeltaError,
@@ -128,12 +130,12 @@ pub use error::{
 };
 pub use export::{ExportError, ExportSummary, export_snapshot, import_snapshot, verify_export, write_export};
 pub use floors::KeptRange;
-pub use history::reverse::{PastStates, REVERSE_DELTA_BATCHES_MAX, StateBacklog};
 pub use lineage::{Lineage, Mistrust, Trust};
 pub use maintenance::{ColumnStats, Maintenance, StoreStats, stats_of};
 #[doc(hidden)]
 pub use memory_disk::MemoryDisk;
 pub use open_files::OpenFilesShare;
+pub use past_states::{PastStates, REVERSE_DELTA_BATCHES_MAX, StateBacklog};
 pub use pieces::{CodePack, CodePackInfo, PIECE_ROWS_BYTES_MAX, Piece, PieceInfo, PieceMap};
 pub use place::Place;
 pub use provable::ProvableState;
@@ -150,7 +152,6 @@ pub use schema::Retargeted;
 pub use scrub::Scrubbed;
 pub use shared::Head;
 pub use snapshot::{Snapshot, SnapshotInfo};
-pub use snapshots::SNAPSHOTS_DIR;
 pub use spans::Span;
 pub use store::Store;
 pub use takeover::{Ancestry, RestoreTarget, Takeover};

@@ -13,10 +13,9 @@ use crate::{
         rocks::{RocksCheckpoint, open_read_only},
     },
     config::StorageConfig,
-    directory::{self, DATABASE_DIR, Mark},
+    directory::{self, DATABASE_DIR, Mark, format},
     error::StorageError,
     floors::{read_headers_floor, read_record},
-    format,
     history::{
         facts::{Facts, recorded_from},
         past::Past,

@@ -14,10 +14,6 @@ use crate::{
     writer::Writer,
 };
 
-/// Name of the directory of snapshots within a store's. Each snapshot is a directory of hard links to files of the
-/// database.
-pub const SNAPSHOTS_DIR: &str = "snapshots";
-
 impl Store {
     /// Returns the snapshots that can be served, newest first.
     pub fn snapshots(&self) -> Vec<SnapshotInfo> {

@@ -135,7 +135,7 @@ impl Store {
     pub(crate) fn write(&self, batch: WriteBatch, durable: bool) -> Result<(), StorageError> {
         self.check_poison()?;
         if let Some(disk) = &self.0.disk {
-            disk.check(&batch)?;
+            disk.check_bytes(batch.byte_len() as u64)?;
         }
         self.write_unguarded(batch, durable && self.0.config.fsync)
     }

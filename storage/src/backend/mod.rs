@@ -98,6 +98,18 @@ impl WriteBatch {
     ) {
         self.0.push(Write::ClearRange(column, first.into(), last.into()));
     }
+
+    /// Bytes of all keys and values.
+    pub(crate) fn byte_len(&self) -> usize {
+        let bytes = self.0.iter().map(|write| match write {
+            Write::Put(_, key, value) => key.len() + value.len(),
+            Write::Delete(_, key) => key.len(),
+            Write::Rows(_, rows) => rows.byte_len(),
+            Write::Clear(_) => 0,
+            Write::ClearRange(_, first, last) => first.len() + last.len(),
+        });
+        bytes.sum()
+    }
 }
 
 /// The direction of a scan, which includes its first key.

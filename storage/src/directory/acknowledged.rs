@@ -15,8 +15,8 @@ use std::{
 use parking_lot::Mutex;
 use slipstream_types::Digest;
 
-use super::{DATABASE_DIR, manifest};
-use crate::{error::StorageError, format};
+use super::{DATABASE_DIR, format, manifest};
+use crate::error::StorageError;
 
 const PREFIX: &str = "acknowledged ";
 /// Index of the line of `FORMAT` that has the mark.

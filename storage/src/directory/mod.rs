@@ -2,15 +2,22 @@
 //! file that the new manifest does not name.
 
 mod acknowledged;
+mod fingerprint;
+pub(crate) mod format;
 
 use std::{fs, io, path::Path};
 
 pub(crate) use self::acknowledged::{Acknowledged, Mark};
 
-use crate::{error::StorageError, format, frontier::FRONTIERS_DIR, snapshots::SNAPSHOTS_DIR};
+use crate::error::StorageError;
 
 /// Name of the database's directory within the store's.
 pub(crate) const DATABASE_DIR: &str = "db";
+/// Name of the directory of snapshots within a store's. Each snapshot is a directory of hard links to files of the
+/// database.
+pub const SNAPSHOTS_DIR: &str = "snapshots";
+/// Name of the directory of frontier files within a store's. They hold the upper parts of trees.
+pub(crate) const FRONTIERS_DIR: &str = "frontiers";
 /// The file that names the manifest in use.
 const CURRENT: &str = "CURRENT";
 const MANIFEST_PREFIX: &str = "MANIFEST-";

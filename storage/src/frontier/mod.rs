@@ -37,6 +37,7 @@ use self::{
 use crate::{
     backend::{Column, Write, WriteBatch},
     crash::{CrashPoint, Faults, Step},
+    directory::FRONTIERS_DIR,
     error::StorageError,
     schema::{self, HEAD_KEY, HeadRecord, StateColumn},
     state::{Tree, frontier::Frontier, load::ColumnRows},
@@ -78,9 +79,6 @@ struct Job {
     /// Batches of snapshots, whose trees are kept beside this one.
     kept: Vec<BatchNumber>,
 }
-
-/// Name of the directory within a store's directory.
-pub(crate) const FRONTIERS_DIR: &str = "frontiers";
 
 /// The directory `frontiers` of a store.
 pub(crate) struct Frontiers {

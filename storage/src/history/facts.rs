@@ -15,10 +15,10 @@ use std::{
 use parking_lot::Mutex;
 use slipstream_types::{BatchNumber, Path};
 
-use super::log::LogValue;
 use crate::{
     backend::{Column, Direction, Reader},
     error::StorageError,
+    history_log::LogValue,
     schema::{self, HISTORY_KEY, SEALED_KEY},
 };
 

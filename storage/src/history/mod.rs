@@ -20,16 +20,15 @@
 //!
 //! While the store catches up, it skips batches before the window of its future head
 //! ([`crate::Store::keep_history`]): nobody could ask for those states by then. A state that did not come by batches
-//! restarts the window; reverse deltas restore the states before it, see [`reverse`].
+//! restarts the window; reverse deltas restore the states before it, see [`crate::past_states`].
 //!
 //! A record names the first known state; the commit that raises it writes it. Only that record makes the store drop
 //! entries, so a wider configured window shows no older states.
+//!
+//! This module finds and seals the stored rows. [`crate::past_states`], above the store's handle, records them with
+//! each commit and shows the states.
 
 pub(crate) mod facts;
 pub(crate) mod held;
-pub(crate) mod log;
 pub(crate) mod past;
-pub(crate) mod record;
-pub(crate) mod reverse;
 pub(crate) mod seal;
-mod window;

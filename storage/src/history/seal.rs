@@ -18,14 +18,12 @@ use std::{
 use parking_lot::Mutex;
 use slipstream_types::{BatchNumber, Path};
 
-use super::{
-    facts::Facts,
-    log::{LogEntry, LogValue},
-};
+use super::facts::Facts;
 use crate::{
     backend::{Backend, Column, WriteBatch},
     disk::DiskGuard,
     error::StorageError,
+    history_log::{LogEntry, LogValue},
     schema::{self, SEALED_KEY},
 };
 
@@ -236,7 +234,7 @@ impl Seal {
 }
 
 /// Writes entries, sorted by path and batch, to a sorted file, and links it into the history.
-pub(super) fn link<'a>(
+pub(crate) fn link<'a>(
     backend: &dyn Backend,
     entries: impl Iterator<Item = LogEntry<'a>>,
 ) -> Result<(), StorageError> {

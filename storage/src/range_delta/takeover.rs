@@ -16,7 +16,7 @@ use crate::{
     backend::{Column, Rows, WriteBatch},
     density::Density,
     error::{ChunkError, RangeDeltaError, StorageError},
-    history::record::forget,
+    past_states,
     schema::{self, HEAD_KEY, HeadRecord},
     shared::{Current, Head},
     spans::{Span, Spans},
@@ -192,7 +192,7 @@ impl RangeDeltaTakeover {
         }
         writes.put(Column::Meta, HEAD_KEY, schema::encode(&record));
         store.leave_behind(&current, &mut writes)?;
-        forget(&mut writes, current.record.number);
+        past_states::forget(&mut writes, current.record.number);
         if let Err(error) = store.write(writes, true) {
             // The tree stays: applying the same changes again gives the same tree.
             (progress.todo, progress.bytes) = (Spans::divided(0), 0);

@@ -33,8 +33,8 @@ use crate::{
     config::StorageConfig,
     directory,
     error::{RepairError, StorageError},
-    history::record::forget,
     ledger::record_write,
+    past_states,
     place::Place,
     schema,
     shared::Head,
@@ -267,7 +267,7 @@ impl Repair {
         writes.rows(self.column, rows);
         if repaired.rows_put + repaired.rows_removed > 0 {
             // The past states were derived from wrong rows.
-            forget(&mut writes, self.head.header.number);
+            past_states::forget(&mut writes, self.head.header.number);
         }
         for code in &self.codes {
             writes.put(Column::Codes, keccak256(code).0, code.as_slice());

@@ -11,8 +11,8 @@ use super::{RESTORE_HEADERS_MAX, Restore, check_ahead};
 use crate::{
     backend::{Column, WriteBatch},
     error::{RestoreError, StorageError},
-    history::record::forget,
     nodes::read_node,
+    past_states,
     schema::{self, HEAD_KEY, HeadRecord, RESTORE_KEY},
     shared::Head,
     stage::put_header,
@@ -58,7 +58,7 @@ impl Restore {
         let epoch = writer.stage_epoch_end(store.epoch(), certificate, &mut writes)?;
         writes.put(Column::Meta, HEAD_KEY, schema::encode(&record));
         store.leave_behind(&current, &mut writes)?;
-        forget(&mut writes, current.record.number);
+        past_states::forget(&mut writes, current.record.number);
         writes.delete(Column::Meta, RESTORE_KEY);
         writes.clear(current.record.active.column());
         store.write(writes, true)?;

@@ -10,10 +10,8 @@ use super::{Before, ENTRIES_MAX, RolledBack, too_much};
 use crate::{
     backend::{Column, Direction, Reader, WriteBatch},
     error::StorageError,
-    history::{
-        facts::recorded_sealed,
-        log::{self, LogRows, LogValue},
-    },
+    history::facts::recorded_sealed,
+    history_log::{self, LogRows, LogValue},
     schema::{self, HeadRecord, SEALED_KEY},
     transactions::place_key,
 };
@@ -159,5 +157,5 @@ fn cut_value(value: LogValue<'_>, to: BatchNumber) -> Result<Option<Vec<u8>>, St
             kept.push(Path(*entry.path), entry.batch.since(value.first) as u32, entry.row);
         }
     }
-    log::encode(value.first, &[kept]).map(Some)
+    history_log::encode(value.first, &[kept]).map(Some)
 }

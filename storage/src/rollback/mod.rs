@@ -23,12 +23,11 @@ use slipstream_types::{BatchHeader, BatchNumber, Digest, Path};
 use self::ledger::{drop_epoch_ends, drop_history, drop_ledger};
 use crate::{
     backend::{Backend, Column, Direction, Reader, WriteBatch},
+    directory::{FRONTIERS_DIR, SNAPSHOTS_DIR},
     error::{RollbackError, StorageError},
     floors::{read_headers_floor, read_record},
-    history::{
-        facts::{recorded_from, recorded_sealed},
-        log::LogValue,
-    },
+    history::facts::{recorded_from, recorded_sealed},
+    history_log::LogValue,
     kept::KeptRecord,
     maintenance::Maintenance,
     nodes::load_accumulator,
@@ -124,7 +123,7 @@ pub(crate) fn roll_back(
     drop(reader);
     remove_snapshots(backend, dir, to, &told.snapshots)?;
     // They belong to later states, and are never needed: the next start reads the rows.
-    let frontiers = dir.join("frontiers");
+    let frontiers = dir.join(FRONTIERS_DIR);
     match fs::remove_dir_all(&frontiers) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(StorageError::io("remove", &frontiers, error));
@@ -153,7 +152,7 @@ fn remove_snapshots(
     for number in above {
         backend.remove_checkpoint(number.get())?;
     }
-    let snapshots = dir.join("snapshots");
+    let snapshots = dir.join(SNAPSHOTS_DIR);
     if let Some(left) = snapshots_above(backend, to)?.first() {
         let error = io::Error::other("it is still there: remove it by hand");
         return Err(StorageError::io("remove", &snapshots.join(left.to_string()), error));

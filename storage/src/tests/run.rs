@@ -16,7 +16,7 @@ use crate::{
     CrashPoint, Faults, Speculation, StateHistory, Step, StorageError,
     backend::{Column, Direction, Reader},
     disk::DiskGuard,
-    history::log::LogValue,
+    history_log::LogValue,
     schema::{SEALED_KEY, history_key},
 };
 

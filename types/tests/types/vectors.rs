@@ -81,7 +81,7 @@ fn vectors() -> BTreeMap<&'static str, String> {
 /// What a changed format needs beside new vectors: nothing else fails.
 const RAISE: &str = "If that is meant, raise what keeps old and new programs apart: ALPN (network/src/quic/tls.rs), \
                      VERSION (storage/src/export/mod.rs), VERSION (storage/archive/src/manifest.rs), RECORDS and the \
-                     fingerprint (storage/src/format.rs); adapt light/js; then run `./x bless`. docs/changing.md has the steps";
+                     fingerprint (storage/src/directory/fingerprint.rs); adapt light/js; then run `./x bless`. docs/changing.md has the steps";
 
 #[test]
 fn formats_are_pinned() {

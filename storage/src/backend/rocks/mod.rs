@@ -19,11 +19,9 @@ use super::{
 };
 use crate::{
     config::{StateHistory, StorageConfig},
-    directory::{Acknowledged, Content, DATABASE_DIR, Mark},
+    directory::{Acknowledged, Content, DATABASE_DIR, Mark, SNAPSHOTS_DIR, format},
     error::StorageError,
-    format,
     open_files::OpenFilesShare,
-    snapshots::SNAPSHOTS_DIR,
 };
 
 mod checkpoints;

@@ -5,16 +5,14 @@ use std::sync::atomic::Ordering;
 use rayon::prelude::*;
 use slipstream_types::{BatchNumber, delta::DeltaEntry, state::ROW_BYTES_MAX};
 
-use super::{
-    facts::{recorded_from, recorded_sealed},
-    log::{self, LogRows},
-};
 use crate::{
     backend::{Column, WriteBatch},
     batch::CommitBatch,
     changes::Touched,
     config::StateHistory,
     error::StorageError,
+    history::facts::{recorded_from, recorded_sealed},
+    history_log::{self, LogRows},
     schema::{self, HISTORY_KEY, SEALED_KEY},
     shared::Current,
     store::Store,
@@ -74,7 +72,7 @@ impl Writer<'_> {
         }
         if passed < batches.len() {
             let parts = rows_before(current, batches, passed, touched)?;
-            let value = log::encode(number(passed), &parts)?;
+            let value = history_log::encode(number(passed), &parts)?;
             history.held.lock().log_bytes = value.len() as u64;
             writes.put(Column::HistoryLog, schema::number_key(head), value);
         }

@@ -5,9 +5,14 @@ use std::sync::Arc;
 
 use slipstream_types::BatchNumber;
 
-use super::{facts::recorded_from, past::Past, seal::Job};
 use crate::{
-    backend::Column, error::StorageError, shared::Current, store::Store, view::View, writer::Writer,
+    backend::Column,
+    error::StorageError,
+    history::{facts::recorded_from, past::Past, seal::Job},
+    shared::Current,
+    store::Store,
+    view::View,
+    writer::Writer,
 };
 
 /// Batches before the first known state whose entries stay in the history: readers may still use a state that was known a moment ago.
