@@ -7,7 +7,7 @@
 
 use slipstream_types::{Path, state::PATH_ACCOUNT_BYTES};
 
-use crate::spans::{Span, predecessor};
+use crate::span::{Span, predecessor};
 
 /// A takeover with fewer ranges than this divides the rest of a range whose chunk ended early. A range delta begins
 /// with half as many. More would mean more files of a restore, and more requests, than hiding round trips takes.

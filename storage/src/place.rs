@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use slipstream_types::{Path, bounded::BoundedVec};
 
-use crate::spans::Span;
+use crate::span::Span;
 
 /// Bits of a path.
 const PATH_BITS: u16 = 256;

@@ -22,7 +22,7 @@ use crate::{
     error::StorageError,
     frontier,
     schema::{self, HEAD_KEY, HeadRecord},
-    spans::Span,
+    span::Span,
     state::{
         Tree,
         load::{ColumnRows, load_tree},

@@ -7,7 +7,7 @@
 
 use slipstream_types::{BatchHeader, Certificate, Digest, Path, accumulator::AccumulatorRangeProof};
 
-use crate::{error::StorageError, spans::Span};
+use crate::{error::StorageError, span::Span};
 
 /// The batch whose state is restored. The caller has verified the certificate's signatures.
 #[derive(Clone, PartialEq, Eq, Debug)]

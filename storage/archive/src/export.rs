@@ -22,11 +22,12 @@ use slipstream_types::{BatchNumber, Blob, BlobKind, Digest, Genesis, bounded::Bo
 use tokio::{sync::mpsc, task::spawn_blocking};
 
 use crate::{
+    entry::modified_ms,
     error::ArchiveError,
     manifest::{ArchiveSummary, Manifest, Object, PackEntry, PieceEntry, VERSION},
     names::{self, CODES, GENESIS, PIECES, RunId, SNAPSHOTS, SnapshotName},
     prune::GRACE,
-    store::{Archive, PARALLEL, modified_ms},
+    store::{Archive, OBJECTS_MAX, PARALLEL},
 };
 
 /// An object that no snapshot names is used again if it is younger than this: an interrupted export wrote it.
@@ -35,8 +36,6 @@ const RECENT: Duration = Duration::from_secs(GRACE.as_secs() / 2);
 const EXPORT_TIME_MAX: Duration = Duration::from_secs(GRACE.as_secs() / 2 - 4 * 3_600);
 /// Manifests that are read to find objects that the archive already has.
 const MANIFESTS_READ: usize = 4;
-/// Maximum number of objects in a listing.
-pub(crate) const OBJECTS_MAX: usize = 1 << 23;
 /// Maximum number of genesis objects in a listing: an archive of this program has one.
 const LEDGERS_MAX: usize = 16;
 /// Maximum number of threads that read the state: the network is slower.

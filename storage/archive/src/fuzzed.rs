@@ -6,11 +6,11 @@ use slipstream_storage::{CodePack, Lineage, Piece, PieceMap, Snapshot, StorageEr
 use slipstream_types::{Digest, Genesis, bounded::BoundedVec, codec};
 
 use crate::{
+    entry::ArchiveEntry,
     error::ArchiveError,
     index,
     manifest::{ArchiveSummary, Manifest, Object, PackEntry, PieceEntry, VERSION},
     names::SnapshotName,
-    store::ArchiveEntry,
 };
 
 /// Reads a manifest as [`Archive::snapshot`](crate::Archive::snapshot) does, and checks it against a genesis.

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use serde::{Deserialize, Serialize};
 use slipstream_types::{BatchNumber, Digest, bounded::BoundedVec, codec};
 
-use crate::{error::ArchiveError, names::SnapshotName, store::ArchiveEntry};
+use crate::{entry::ArchiveEntry, error::ArchiveError, names::SnapshotName};
 
 const VERSION: u32 = 1;
 /// Maximum number of snapshots in the index, which has the newest ones. Readers of older ones list the bucket.

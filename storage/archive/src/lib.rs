@@ -34,6 +34,7 @@
 //! ```
 
 mod bounded;
+mod entry;
 mod error;
 mod export;
 #[doc(hidden)]
@@ -47,11 +48,12 @@ mod snapshot;
 mod store;
 mod supply;
 
+pub use entry::ArchiveEntry;
 pub use error::ArchiveError;
 pub use export::Exported;
 pub use location::{BadLocation, Location};
 pub use manifest::ArchiveSummary;
 pub use prune::{DamagedManifest, GRACE, OnDamage, PrunedArchive};
 pub use snapshot::ArchivedSnapshot;
-pub use store::{Archive, ArchiveEntry, Patience, Settings};
+pub use store::{Archive, Patience, Settings};
 pub use supply::Unsupplied;

@@ -137,7 +137,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{index, store::ArchiveEntry};
+    use crate::{entry::ArchiveEntry, index};
 
     fn manifest() -> Manifest {
         let info = LedgerInfo {

@@ -5,10 +5,10 @@ use std::{collections::HashSet, num::NonZeroUsize, time::Duration};
 use slipstream_types::Digest;
 
 use crate::{
+    entry::{ArchiveEntry, modified_ms},
     error::ArchiveError,
-    export::OBJECTS_MAX,
     names::{self, CODES, PIECES, RunId, SNAPSHOTS},
-    store::{Archive, ArchiveEntry, modified_ms},
+    store::{Archive, OBJECTS_MAX},
 };
 
 /// How long an object stays after its last snapshot was retired. An export or import may rely for half of that time

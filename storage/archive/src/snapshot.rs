@@ -17,10 +17,11 @@ use slipstream_types::{BatchNumber, Blob, BlobKind, Digest, Genesis, blob, delta
 use tokio::task::spawn_blocking;
 
 use crate::{
+    entry::ArchiveEntry,
     error::ArchiveError,
     manifest::{ArchiveSummary, BLOB_BYTES_MAX, Manifest, Object, PackEntry, PieceEntry},
     names::{self, SNAPSHOTS},
-    store::{Archive, ArchiveEntry, PARALLEL},
+    store::{Archive, PARALLEL},
 };
 
 /// Pieces in flight for each of the parts that are filled in parallel.

@@ -15,7 +15,6 @@ use object_store::{
     local::LocalFileSystem,
     path::Path as ObjectPath,
 };
-use slipstream_types::{BatchNumber, Waypoint};
 use tokio::{
     task::spawn_blocking,
     time::{Instant, timeout_at},
@@ -23,6 +22,7 @@ use tokio::{
 
 use crate::{
     bounded::BoundedConnector,
+    entry::{ArchiveEntry, modified_ms},
     error::ArchiveError,
     index::{self, INDEX_BYTES_MAX},
     location::{Location, Scheme},
@@ -34,6 +34,8 @@ use crate::{
 pub(crate) const PARALLEL: usize = 16;
 /// Maximum number of manifests in a listing: nobody prunes an archive with more, and a prune reads each.
 const MANIFESTS_MAX: usize = 4_096;
+/// Maximum number of objects in a listing.
+pub(crate) const OBJECTS_MAX: usize = 1 << 23;
 /// Longest time for a listing: 8 million names are 8,000 pages.
 const LIST_TIME_MAX: Duration = Duration::from_secs(3_600);
 /// Bytes that are allocated before any arrive, whatever length the server announces.
@@ -89,33 +91,6 @@ pub struct Archive {
     store: Arc<dyn ObjectStore>,
     prefix: ObjectPath,
     location: Location,
-}
-
-/// A snapshot that an archive claims to have.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ArchiveEntry {
-    pub(crate) name: SnapshotName,
-    /// Bytes of its manifest.
-    pub manifest_bytes: u64,
-    /// When the manifest was written, by the archive's clock, in milliseconds since 1970.
-    pub modified_ms: u64,
-}
-
-impl ArchiveEntry {
-    /// Number of the snapshot's batch.
-    pub fn number(&self) -> BatchNumber {
-        self.name.number
-    }
-
-    /// Returns the waypoint that the snapshot satisfies if it is what its name says.
-    pub fn waypoint(&self) -> Waypoint {
-        self.name.waypoint()
-    }
-
-    pub(crate) fn of(meta: &ObjectMeta) -> Option<ArchiveEntry> {
-        let name = SnapshotName::parse(meta.location.as_ref())?;
-        Some(ArchiveEntry { name, manifest_bytes: meta.size, modified_ms: modified_ms(meta) })
-    }
 }
 
 /// Leaves out the store, which knows the credentials.
@@ -331,11 +306,6 @@ impl Archive {
     fn path(&self, name: &str) -> ObjectPath {
         name.split('/').fold(self.prefix.clone(), |path, part| path.join(part))
     }
-}
-
-/// Returns when an object was written, by the archive's clock, in milliseconds since 1970.
-pub(crate) fn modified_ms(meta: &ObjectMeta) -> u64 {
-    u64::try_from(meta.last_modified.timestamp_millis()).unwrap_or_default()
 }
 
 /// A store, and the prefix of its objects' names.

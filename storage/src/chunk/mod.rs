@@ -14,7 +14,7 @@ use slipstream_types::{
 use crate::{
     density::Density,
     error::{ChunkError, StorageError},
-    spans::Span,
+    span::Span,
     state::Tree,
 };
 

@@ -11,7 +11,7 @@ use crate::{
     error::{RestoreError, StorageError},
     lineage::Trust,
     restore::Restore,
-    spans::Span,
+    span::Span,
     store::Store,
     takeover::Takeover,
 };

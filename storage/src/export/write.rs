@@ -17,7 +17,8 @@ use crate::{
     error::StorageError,
     lineage::Lineage,
     snapshot::Snapshot,
-    spans::{Span, Spans},
+    span::Span,
+    spans::Spans,
     store::Store,
 };
 

@@ -13,7 +13,7 @@ use super::{PIECE_ROWS_BYTES_MAX, Piece, PieceInfo, content_of};
 use crate::{
     chunk::{ACCOUNT_BYTES, CHUNK_BYTES_MAX, EncodedChunk, VerifiedChunk, rows_within},
     error::{ChunkError, PieceError},
-    spans::Span,
+    span::Span,
     state::lift_hash,
 };
 

@@ -14,7 +14,7 @@ use slipstream_types::{
 
 use super::{PIECE_BITS_MIN, PIECE_ROWS_BYTES_MAX, Piece, PieceInfo, PieceMap, cut::Cutter};
 use crate::{
-    StateChunk, VerifiedChunk, error::PieceError, place::Place, schema, snapshot::Snapshot, spans::Span,
+    StateChunk, VerifiedChunk, error::PieceError, place::Place, schema, snapshot::Snapshot, span::Span,
     state::Tree,
 };
 

@@ -20,7 +20,7 @@ use crate::{
     chunk::{ACCOUNT_BYTES, CHUNK_BYTES_MAX, SLOT_BYTES},
     error::{ChunkError, RangeDeltaError, StorageError},
     snapshot::Snapshot,
-    spans::Span,
+    span::Span,
     state::Update,
 };
 

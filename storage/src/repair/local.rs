@@ -13,7 +13,7 @@ use crate::{
     chunk,
     error::StorageError,
     schema,
-    spans::Span,
+    span::Span,
     state::RowSource,
 };
 

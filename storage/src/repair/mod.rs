@@ -38,7 +38,8 @@ use crate::{
     place::Place,
     schema,
     shared::Head,
-    spans::{Span, Spans},
+    span::Span,
+    spans::Spans,
     state::{Tree, Update, load::grow_tree_from},
 };
 pub use opened::{LEVELS_MAX, Opened, Part};

@@ -18,7 +18,8 @@ use crate::{
     chunk,
     error::{RestoreError, StorageError},
     schema::{self, RESTORE_KEY, RestoreRecord, Retargeted},
-    spans::{Span, Spans},
+    span::Span,
+    spans::Spans,
     takeover::RestoreTarget,
     writer::Writer,
 };

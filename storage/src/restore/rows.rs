@@ -12,7 +12,8 @@ use crate::{
     chunk::{self, StateChunk, VerifiedChunk},
     error::{RestoreError, StorageError},
     schema::{self, RESTORE_KEY},
-    spans::{Span, Spans},
+    span::Span,
+    spans::Spans,
     state::Tree,
 };
 

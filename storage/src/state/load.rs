@@ -20,7 +20,8 @@ use crate::{
     backend::{Column, Direction, Reader},
     error::StorageError,
     schema,
-    spans::{Span, Spans},
+    span::Span,
+    spans::Spans,
 };
 
 /// Bits of a path that select its part: 256 parts keep all cores busy, and bound the leaves that wait for their
