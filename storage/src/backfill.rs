@@ -21,11 +21,11 @@ use crate::{
     kept::{KeptRecord, KeptSpan},
     nodes::read_node,
     prune::{self, first_wanted},
-    restore::follow_each_other,
     schema::{self, HEAD_KEY, HeadRecord, KINDS, PRUNED_HEADERS_KEY, PrunedRecord},
     shared::Current,
     stage::{check_certificate, put_header},
     store::Store,
+    takeover::follow_each_other,
 };
 
 /// A batch with its parts, without its state. The caller has checked the parts against the header.

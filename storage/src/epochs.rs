@@ -7,11 +7,12 @@ use std::{
     sync::{Arc, atomic},
 };
 
-use slipstream_types::{BatchHeader, BatchNumber, Certificate, Epoch, ValidatorSet};
+use slipstream_types::{BatchHeader, BatchNumber, Certificate, Epoch, LedgerInfo, ValidatorSet};
 
 use crate::{
     backend::{Column, Direction, Reader, WriteBatch},
     error::StorageError,
+    nodes::load_accumulator,
     schema,
     store::Store,
     writer::Writer,
@@ -21,12 +22,6 @@ use crate::{
 const NO_SET: &str = "its validator set for the next epoch is empty, has duplicates, or is too small for the failures to tolerate";
 
 impl Store {
-    /// Returns the last epoch whose validators are known: that of the genesis, or the one after the last stored epoch
-    /// end.
-    pub fn epoch(&self) -> Epoch {
-        Epoch(self.0.epoch.load(atomic::Ordering::Acquire))
-    }
-
     /// Returns the validators of the batch after the head. Later epochs may be known already; see [`Store::epoch`].
     ///
     /// # Errors
@@ -79,6 +74,23 @@ impl Store {
             }
         }
         Ok(None)
+    }
+
+    /// Returns the ledger info that validators sign for a batch, whether or not the store has its certificate.
+    /// Returns `None` if the batch's header or the ledger before it is missing. If the batch ends its epoch, the
+    /// validators of the next one come from the certificate that ends the epoch.
+    pub fn ledger_info(&self, number: BatchNumber) -> Result<Option<LedgerInfo>, StorageError> {
+        if number == BatchNumber::GENESIS {
+            return Ok(Some(self.genesis()?.ledger_info()?));
+        }
+        if let Some(certificate) = self.certificate(number)? {
+            return Ok(Some(certificate.info));
+        }
+        let Some(header) = self.header(number)? else { return Ok(None) };
+        let Some(accumulator) = load_accumulator(&*self.0.backend, number)? else { return Ok(None) };
+        let end = self.epoch_ends(header.epoch, 1)?.pop().filter(|end| end.info.number == number);
+        let next_validators = end.and_then(|end| end.info.next_validators);
+        Ok(Some(LedgerInfo::of(&header, accumulator.root(), next_validators)))
     }
 
     /// Durably stores the certificate that ends the last known epoch; its batch need not be stored yet. A certificate

@@ -4,20 +4,26 @@ use std::ops::ControlFlow;
 
 use serde::de::DeserializeOwned;
 use slipstream_types::{
-    B256, BatchHeader, BatchNumber, Blob, BlobKind, Certificate, Digest, Genesis, LedgerInfo,
+    B256, BatchHeader, BatchNumber, Blob, BlobKind, Certificate, Digest, Genesis,
     accumulator::{self, AccumulatorRangeProof, NodePosition},
     limits,
 };
 
 use crate::{
     backend::{Column, Direction, Reader, WriteBatch},
-    error::{RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, StorageError},
-    nodes::{load_accumulator, read_node, with_nodes},
+    error::StorageError,
+    nodes::{read_node, with_nodes},
     schema::{self, GENESIS_KEY},
-    stage::check_certificate,
     store::Store,
     transactions,
 };
+
+/// Maximum bytes of a [`crate::Store::put_record`] value: a batch that is executed but not agreed upon, with body,
+/// receipts and delta, and some room.
+pub const RECORD_BYTES_MAX: usize =
+    limits::BODY_BYTES_MAX + limits::RECEIPTS_BYTES_MAX + limits::DELTA_BYTES_MAX + (8 << 20);
+/// Maximum bytes of a record's name.
+pub const RECORD_KEY_BYTES_MAX: usize = 256;
 
 impl Store {
     /// Returns the genesis, decoded from batch 0's body.
@@ -91,50 +97,6 @@ impl Store {
             Ok(ControlFlow::Break(()))
         })?;
         Ok(found)
-    }
-
-    /// Returns the ledger info that validators sign for a batch, whether or not the store has its certificate.
-    /// Returns `None` if the batch's header or the ledger before it is missing. If the batch ends its epoch, the
-    /// validators of the next one come from the certificate that ends the epoch.
-    pub fn ledger_info(&self, number: BatchNumber) -> Result<Option<LedgerInfo>, StorageError> {
-        if number == BatchNumber::GENESIS {
-            return Ok(Some(self.genesis()?.ledger_info()?));
-        }
-        if let Some(certificate) = self.certificate(number)? {
-            return Ok(Some(certificate.info));
-        }
-        let Some(header) = self.header(number)? else { return Ok(None) };
-        let Some(accumulator) = load_accumulator(&*self.0.backend, number)? else { return Ok(None) };
-        let end = self.epoch_ends(header.epoch, 1)?.pop().filter(|end| end.info.number == number);
-        let next_validators = end.and_then(|end| end.info.next_validators);
-        Ok(Some(LedgerInfo::of(&header, accumulator.root(), next_validators)))
-    }
-
-    /// Adds a certificate for a stored batch. The caller has verified its signatures.
-    ///
-    /// # Errors
-    /// [`StorageError::WrongCertificate`] if it is about another ledger, or about a batch that is not stored.
-    pub fn put_certificate(&self, certificate: &Certificate) -> Result<(), StorageError> {
-        let number = certificate.info.number;
-        let refused = |reason| StorageError::WrongCertificate { number, reason };
-        let writer = self.writer();
-        let current = self.current()?;
-        if number > current.record.number {
-            return Err(refused("its batch is above the head"));
-        }
-        let header = self.header(number)?.ok_or_else(|| refused("the store lacks its batch"))?;
-        let accumulator = load_accumulator(&*self.0.backend, number)?
-            .ok_or_else(|| refused("the store lacks the ledger before its batch"))?;
-        check_certificate(certificate, &header, accumulator.root())?;
-        let mut writes = WriteBatch::default();
-        writes.put(Column::Certificates, schema::number_key(number), schema::encode(certificate));
-        let epoch = writer.stage_epoch_end(self.epoch(), certificate, &mut writes)?;
-        self.write(writes, true)?;
-        writer.learn_epoch(epoch);
-        if number == current.record.number {
-            writer.make_snapshot(&current, certificate);
-        }
-        Ok(())
     }
 
     /// Returns the possible places of the transaction with a hash: batch, and index there. The list is

@@ -46,14 +46,23 @@
 //! assert!(!store.is_initialized());
 //! ```
 
-// The modules have no import cycles. From the bottom up: columns, errors and keys; the backend; tree, chunks and
-// snapshots. Then the handles' shared part (`shared`), the handle (`store`) and the right to write (`writer`). Then
-// each kind of work. On top stand opening (`open`), inspection (`maintenance`) and `repair`.
+// The modules form no circle, and the methods of `Store` and `Writer` none either: each uses only what is below it.
+// From the bottom up:
+// * what is stored: `error`, `span`, `spans`, `column`, `schema`, `transactions`, `history_log`;
+// * where it is stored: `config`, `directory`, `backend`, `disk`;
+// * the parts of a store: `floors`, `nodes`, `state`, `frontier`, `history`, `chunk`, `snapshot`, `trees`;
+// * the handles: their common part (`shared`), the handle (`store`), the ledger (`ledger`), the right to write
+//   (`writer`);
+// * the rules of a ledger: `epochs`, `rules`, `waypoint`;
+// * commits: `changes`, `stage`, `past_states`, `snapshots`, `provable`, then `install` and `commit`;
+// * each kind of work: `prune`, `backfill`, `scrub`, `restore`, `range_delta`, `reverse_delta`, `lineage`, `export`;
+// * opening (`open`), offline work (`maintenance`, `check`, `rollback`), `read_only` and `repair`.
 mod backend;
 mod backfill;
 mod batch;
 mod beside;
 mod blobs;
+mod certificates;
 mod changes;
 mod check;
 mod chunk;
@@ -71,6 +80,7 @@ mod floors;
 mod frontier;
 mod history;
 mod history_log;
+mod install;
 mod kept;
 mod ledger;
 mod lineage;
@@ -89,6 +99,7 @@ mod read_only;
 mod repair;
 mod reserve;
 mod restore;
+mod reverse_delta;
 mod rollback;
 mod rules;
 mod run;
@@ -126,17 +137,17 @@ pub use crash::{CrashPoint, Faults, Step, UnknownCrashPoint};
 pub use directory::SNAPSHOTS_DIR;
 pub use disk::DiskRoom;
 pub use error::{
-    ChunkError, Damage, Limit, PieceError, RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, RangeDeltaError,
-    RepairError, RestoreError, RollbackError, StorageError,
+    ChunkError, Damage, Limit, PieceError, RangeDeltaError, RepairError, RestoreError, RollbackError,
+    StorageError,
 };
 pub use export::{ExportError, ExportSummary, export_snapshot, import_snapshot, verify_export, write_export};
 pub use floors::KeptRange;
+pub use ledger::{RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX};
 pub use lineage::{Lineage, Mistrust, Trust};
 pub use maintenance::{ColumnStats, Maintenance, StoreStats, stats_of};
 #[doc(hidden)]
 pub use memory_disk::MemoryDisk;
 pub use open_files::OpenFilesShare;
-pub use past_states::{PastStates, REVERSE_DELTA_BATCHES_MAX, StateBacklog};
 pub use pieces::{CodePack, CodePackInfo, PIECE_ROWS_BYTES_MAX, Piece, PieceInfo, PieceMap};
 pub use place::Place;
 pub use provable::ProvableState;
@@ -146,7 +157,8 @@ pub use range_delta::{
 };
 pub use read_only::ReadOnly;
 pub use repair::{KEYS_TOLD_MAX, LEVELS_MAX, Opened, Part, Repair, Repaired, StateAt, Wanted};
-pub use restore::{Checked, RESTORE_HEADERS_MAX, RESTORE_RANGES_BITS, Restore};
+pub use restore::{Checked, RESTORE_RANGES_BITS, Restore};
+pub use reverse_delta::{PastStates, REVERSE_DELTA_BATCHES_MAX, StateBacklog};
 pub use rollback::RolledBack;
 pub use rules::FORKS_HEARD_MAX;
 pub use schema::Retargeted;
@@ -155,7 +167,7 @@ pub use shared::Head;
 pub use snapshot::{Snapshot, SnapshotInfo};
 pub use span::Span;
 pub use store::Store;
-pub use takeover::{Ancestry, RestoreTarget, Takeover};
+pub use takeover::{Ancestry, RESTORE_HEADERS_MAX, RestoreTarget, Takeover};
 pub use trees::PROVABLE_BATCHES;
 pub use view::View;
 pub use window::{InvalidWindow, Window};

@@ -13,11 +13,11 @@ use crate::{
     error::StorageError,
     floors::read_headers_floor,
     ledger::{decode_blob, header_of, headers_of, range_proof_of},
-    restore::{RESTORE_HEADERS_MAX, Restore, follow_each_other},
+    restore::Restore,
     schema::GENESIS_KEY,
     snapshot::{Snapshot, SnapshotInfo},
     store::Store,
-    takeover::{Ancestry, RestoreTarget, Takeover},
+    takeover::{Ancestry, RESTORE_HEADERS_MAX, RestoreTarget, Takeover, follow_each_other},
 };
 
 /// Maximum number of epochs before the snapshot's own; their ends are a few KB each.

@@ -1,4 +1,4 @@
-//! Opens a store, from a directory or in memory, and gives it a genesis.
+//! Opens a store, from a directory or in memory, gives it a genesis, and closes it.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use slipstream_types::{Blob, BlobKind, Genesis, Receipts};
 use tokio::sync::watch;
 
 use crate::{
-    backend::{Backend, faulty::FaultyBackend, memory::MemoryBackend, rocks::RocksBackend},
+    backend::{Backend, WriteBatch, faulty::FaultyBackend, memory::MemoryBackend, rocks::RocksBackend},
     batch::CommitBatch,
     changes::Next,
     config::StorageConfig,
@@ -164,6 +164,24 @@ impl Store {
         match writer.stage(None, &[batch], Next::of(Tree::default(), &[&delta])?) {
             Ok(staged) => writer.persist(None, &[batch], staged, self.new_version(), true),
             Err(refused) => Err(refused.error),
+        }
+    }
+
+    /// Waits until all writes are on disk, even without `fsync`, and writes what makes the next start fast. The last
+    /// handle closes the files.
+    pub fn close(&self) {
+        if let Some(frontiers) = self.0.frontiers.as_ref().filter(|_| self.check_poison().is_ok()) {
+            frontiers.finish();
+            let writer = self.writer();
+            if let (true, Ok(current)) = (frontiers.is_behind(), self.current()) {
+                writer.save_frontier(&current);
+                frontiers.finish();
+            }
+        }
+        if self.check_poison().is_ok()
+            && let Err(error) = self.0.backend.write(WriteBatch::default(), true)
+        {
+            tracing::error!(%error, "the last write of the store may not have reached the disk");
         }
     }
 }

@@ -17,10 +17,10 @@ use crate::{
     backend::{Backend, Column, Direction, Dropped, Upkeep, WriteBatch},
     config::PruneConfig,
     error::StorageError,
-    restore::RESTORE_HEADERS_MAX,
     schema::{self, HeadRecord, KINDS, PRUNED_HEADERS_KEY, PRUNED_KEY, PrunedRecord},
     shared::Current,
     store::Store,
+    takeover::RESTORE_HEADERS_MAX,
     window::Window,
     writer::Writer,
 };
@@ -229,21 +229,6 @@ impl Store {
             }
             Ok(pruned)
         })
-    }
-
-    /// Returns the batch below which no blob of the kind is served, because it was pruned; 0 before anything was.
-    pub fn floor(&self, kind: BlobKind) -> BatchNumber {
-        schema::kind_index(kind).map_or(BatchNumber::GENESIS, |index| self.0.floors.get(index))
-    }
-
-    /// Returns the batch below which no header is served except that of the genesis, because it was pruned; 0 before
-    /// any was.
-    pub fn headers_floor(&self) -> BatchNumber {
-        self.0.floors.headers()
-    }
-
-    pub(crate) fn is_pruned(&self, kind: BlobKind, number: BatchNumber) -> bool {
-        number < self.floor(kind)
     }
 }
 

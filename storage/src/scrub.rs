@@ -29,11 +29,6 @@ pub struct Scrubbed {
 }
 
 impl Store {
-    /// Whether some rows were not compared with the tree since the store was opened.
-    pub fn is_unread(&self) -> bool {
-        self.0.unread.load(Ordering::Acquire)
-    }
-
     /// Compares some of the head's rows from a path on with the tree. It takes some ten milliseconds; the caller decides how often.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! [`Store`]: the handle. [`crate::open`] opens it.
+//! [`Store`]: the handle. [`crate::open`] opens and closes it.
 
 use std::{
     collections::BTreeSet,
@@ -7,13 +7,14 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use slipstream_types::{BatchNumber, Digest};
+use slipstream_types::{BatchNumber, BlobKind, Digest, Epoch};
 use tokio::sync::watch;
 
 use crate::{
     backend::{Backend, Column, WriteBatch},
     disk::DiskRoom,
     error::StorageError,
+    schema,
     shared::{Current, Head, Shared},
 };
 
@@ -58,27 +59,35 @@ impl Store {
         self.0.disk.as_ref().map(|disk| disk.room()).transpose()
     }
 
-    /// Waits until all writes are on disk, even without `fsync`, and writes what makes the next start fast. The last
-    /// handle closes the files.
-    pub fn close(&self) {
-        if let Some(frontiers) = self.0.frontiers.as_ref().filter(|_| self.check_poison().is_ok()) {
-            frontiers.finish();
-            let writer = self.writer();
-            if let (true, Ok(current)) = (frontiers.is_behind(), self.current()) {
-                writer.save_frontier(&current);
-                frontiers.finish();
-            }
-        }
-        if self.check_poison().is_ok()
-            && let Err(error) = self.0.backend.write(WriteBatch::default(), true)
-        {
-            tracing::error!(%error, "the last write of the store may not have reached the disk");
-        }
-    }
-
     /// Directory of the frontier files, which hold the upper parts of trees; `None` for a store in memory.
     pub(crate) fn frontiers_dir(&self) -> Option<PathBuf> {
         self.0.frontiers.as_ref().map(|frontiers| frontiers.dir().to_owned())
+    }
+
+    /// Whether some rows were not compared with the tree since the store was opened.
+    pub fn is_unread(&self) -> bool {
+        self.0.unread.load(Ordering::Acquire)
+    }
+
+    /// Returns the last epoch whose validators are known: that of the genesis, or the one after the last stored epoch
+    /// end.
+    pub fn epoch(&self) -> Epoch {
+        Epoch(self.0.epoch.load(Ordering::Acquire))
+    }
+
+    /// Returns the batch below which no blob of the kind is served, because it was pruned; 0 before anything was.
+    pub fn floor(&self, kind: BlobKind) -> BatchNumber {
+        schema::kind_index(kind).map_or(BatchNumber::GENESIS, |index| self.0.floors.get(index))
+    }
+
+    /// Returns the batch below which no header is served except that of the genesis, because it was pruned; 0 before
+    /// any was.
+    pub fn headers_floor(&self) -> BatchNumber {
+        self.0.floors.headers()
+    }
+
+    pub(crate) fn is_pruned(&self, kind: BlobKind, number: BatchNumber) -> bool {
+        number < self.floor(kind)
     }
 
     /// Whether code with this Keccak-256 is stored.

@@ -9,6 +9,9 @@ use slipstream_types::{BatchHeader, Certificate, Digest, Path, accumulator::Accu
 
 use crate::{error::StorageError, span::Span};
 
+/// Maximum number of headers that come with a restored state: as far back as BLOCKHASH looks.
+pub const RESTORE_HEADERS_MAX: usize = 256;
+
 /// The batch whose state is restored. The caller has verified the certificate's signatures.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RestoreTarget {
@@ -33,8 +36,8 @@ impl RestoreTarget {
 /// The ledger that a takeover ends with.
 #[derive(Clone, Copy, Debug)]
 pub struct Ancestry<'a> {
-    /// Headers that follow each other; the last is the target's. A restore takes up to [`crate::RESTORE_HEADERS_MAX`] of them; a
-    /// range delta takes all from the head on.
+    /// Headers that follow each other; the last is the target's. A restore takes up to [`RESTORE_HEADERS_MAX`] of them;
+    /// a range delta takes all from the head on.
     pub headers: &'a [BatchHeader],
     /// Proves their place in the certified ledger. A range delta does not need it: its headers continue the store's
     /// own.
@@ -90,4 +93,12 @@ pub trait Takeover: Send + Sync {
     /// [`StorageError::WrongCertificate`] if the certificate ends an epoch while the end of an earlier one is missing. The head has
     /// not moved then.
     fn finish(&self, ancestry: &Ancestry<'_>) -> Result<(), StorageError>;
+}
+
+/// Whether each header continues the one before it. `digests` are those of the headers, in their order.
+pub(crate) fn follow_each_other(headers: &[BatchHeader], digests: &[Digest]) -> bool {
+    headers
+        .windows(2)
+        .zip(digests)
+        .all(|(pair, digest)| Some(pair[0].number) == pair[1].number.previous() && pair[1].parent == *digest)
 }

@@ -6,7 +6,6 @@ use std::{
 };
 
 use parking_lot::{Mutex, MutexGuard};
-use slipstream_types::BatchNumber;
 
 use crate::{
     error::StorageError,
@@ -107,24 +106,6 @@ impl Writer<'_> {
         let tree = current.tree.lock().take();
         let replaced = self.current_of(current.head.clone(), record, current.version, tree);
         self.store.0.current.write().replace(replaced);
-    }
-
-    /// Makes a written head the current one.
-    pub(crate) fn install(&self, current: Arc<Current>) {
-        let number = current.record.number;
-        self.hold(&current);
-        self.store.keep_within(&mut self.store.0.trees.lock(), &current);
-        let replaced = self.store.0.current.write().replace(current);
-        // It may be held. If nothing was made of its tree, because a speculation had its own, that tree would keep
-        // its memory.
-        drop(replaced.and_then(|replaced| replaced.tree.lock().take()));
-        self.store.0.head_sender.send_replace(number);
-    }
-
-    /// Installs a head that commits led to from batch `before`, and prepares the snapshot that may soon be due.
-    pub(crate) fn install_after(&self, before: BatchNumber, current: &Arc<Current>) {
-        self.install(Arc::clone(current));
-        self.prepare_snapshot(before, current.record.number);
     }
 
     /// Begins to note what is touched after the head that the store was opened at. If all rows were read for it,

@@ -1,18 +1,22 @@
 //! [`StorageError`], and the errors of each kind of work, which are variants of it.
 
+mod damage;
+mod database;
 mod pieces;
 mod range_delta;
 mod repair;
 mod restore;
 mod rollback;
 
-use std::{fmt, path::PathBuf};
+use std::path::PathBuf;
 
 use slipstream_types::{
-    Address, BatchNumber, CodecError, Digest, RulesId, Waypoint, accumulator::AccumulatorError, limits,
+    Address, BatchNumber, CodecError, Digest, RulesId, Waypoint, accumulator::AccumulatorError,
     schedule::ScheduleError,
 };
 
+pub use damage::Damage;
+pub use database::Limit;
 pub use pieces::PieceError;
 pub use range_delta::RangeDeltaError;
 pub use repair::RepairError;
@@ -329,62 +333,6 @@ pub enum StorageError {
     Database(#[source] rocksdb::Error),
 }
 
-/// Describes damaged data and its place. Every error about damage to data in use has it among its sources, however
-/// wrapped. So a program can tell damage from a temporary failure.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Damage(String);
-
-/// A limit of the operating system that a write of the store ran into.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Limit {
-    /// EMFILE, ENFILE.
-    OpenFiles,
-    /// EDQUOT.
-    Quota,
-    /// EFBIG.
-    FileSize,
-}
-
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Limit::OpenFiles => "the process has reached its limit of open files: raise the limit (`ulimit -n`, LimitNOFILE of systemd)",
-            Limit::Quota => "the disk quota of the node's user is used up: raise it, or remove files of that user",
-            Limit::FileSize => "a file has reached the process's limit on file size: raise the limit (`ulimit -f`, LimitFSIZE of systemd)",
-        })
-    }
-}
-
-impl Limit {
-    /// RocksDB passes on the operating system's words for these, and no code.
-    fn of(error: &rocksdb::Error) -> Option<Limit> {
-        [
-            ("Too many open files", Limit::OpenFiles),
-            ("Disk quota exceeded", Limit::Quota),
-            ("File too large", Limit::FileSize),
-        ]
-        .into_iter()
-        .find_map(|(text, limit)| error.as_ref().contains(text).then_some(limit))
-    }
-}
-
-impl From<rocksdb::Error> for StorageError {
-    fn from(error: rocksdb::Error) -> Self {
-        match error.kind() {
-            rocksdb::ErrorKind::Corruption => StorageError::corrupt(error.to_string()),
-            // RocksDB has a subcode for this, which its binding does not expose.
-            rocksdb::ErrorKind::IOError if error.as_ref().contains("No space left on device") => {
-                StorageError::DiskFull(error)
-            }
-            _ => match Limit::of(&error) {
-                Some(what) => StorageError::Limit { what, error },
-                None => StorageError::Database(error),
-            },
-        }
-    }
-}
-
 fn of(fork: &Option<String>) -> String {
     fork.as_ref().map(|fork| format!(" of {fork}")).unwrap_or_default()
 }
@@ -425,36 +373,7 @@ impl StorageError {
         }
     }
 
-    pub(crate) fn corrupt(what: impl Into<String>) -> StorageError {
-        StorageError::Corrupt { what: Damage(what.into()) }
-    }
-
-    /// The error for a store that lacks `missing` and has other files. The caller must not have changed anything.
-    pub(crate) fn incomplete(dir: &std::path::Path, missing: &str) -> StorageError {
-        Self::corrupt(format!(
-            "{} lacks {missing} but has other files of a store. Nothing there was changed: put back what is missing; \
-            if the files are copies, take it from their origin",
-            dir.display()
-        ))
-    }
-
-    /// The error for a store that has less than it acknowledged. The caller must not have removed anything.
-    pub(crate) fn cut(dir: &std::path::Path, what: &str) -> StorageError {
-        Self::corrupt(format!(
-            "in {}, {what}. The store would open without acknowledged writes, so it was left unchanged: put the \
-            original file back; if the files are copies, take it from their origin",
-            dir.display()
-        ))
-    }
-
     pub(crate) fn io(action: &'static str, path: &std::path::Path, source: std::io::Error) -> StorageError {
         StorageError::Io { action, path: path.to_owned(), source }
     }
 }
-
-/// Maximum bytes of a [`crate::Store::put_record`] value: a batch that is executed but not agreed upon, with body,
-/// receipts and delta, and some room.
-pub const RECORD_BYTES_MAX: usize =
-    limits::BODY_BYTES_MAX + limits::RECEIPTS_BYTES_MAX + limits::DELTA_BYTES_MAX + (8 << 20);
-/// Maximum bytes of a record's name.
-pub const RECORD_KEY_BYTES_MAX: usize = 256;

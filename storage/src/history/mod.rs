@@ -20,7 +20,7 @@
 //!
 //! While the store catches up, it skips batches before the window of its future head
 //! ([`crate::Store::keep_history`]): nobody could ask for those states by then. A state that did not come by batches
-//! restarts the window; reverse deltas restore the states before it, see [`crate::past_states`].
+//! restarts the window; reverse deltas restore the states before it, see [`crate::reverse_delta`].
 //!
 //! A record names the first known state; the commit that raises it writes it. Only that record makes the store drop
 //! entries, so a wider configured window shows no older states.

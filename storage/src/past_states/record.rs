@@ -124,7 +124,7 @@ fn part_before(
 }
 
 /// Returns the row that an entry leaves; empty if it leaves none.
-pub(super) fn row_of<'a>(entry: &DeltaEntry, row: &'a mut Vec<u8>) -> &'a [u8] {
+pub(crate) fn row_of<'a>(entry: &DeltaEntry, row: &'a mut Vec<u8>) -> &'a [u8] {
     row.clear();
     if let Some(value) = entry.value {
         value.append_row(&entry.key, row);

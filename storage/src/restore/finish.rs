@@ -7,7 +7,7 @@ use slipstream_types::{
     accumulator::{Accumulator, AccumulatorRangeProof, NodePosition},
 };
 
-use super::{RESTORE_HEADERS_MAX, Restore, check_ahead};
+use super::{Restore, check_ahead};
 use crate::{
     backend::{Column, WriteBatch},
     error::{RestoreError, StorageError},
@@ -17,7 +17,7 @@ use crate::{
     shared::Head,
     stage::put_header,
     state::{Tree, load::grow_tree},
-    takeover::{Ancestry, Takeover},
+    takeover::{Ancestry, RESTORE_HEADERS_MAX, Takeover, follow_each_other},
     writer::Writer,
 };
 
@@ -158,12 +158,4 @@ impl Restore {
         }
         Ok(())
     }
-}
-
-/// Whether each header continues the one before it. `digests` are those of the headers, in their order.
-pub(crate) fn follow_each_other(headers: &[BatchHeader], digests: &[Digest]) -> bool {
-    headers
-        .windows(2)
-        .zip(digests)
-        .all(|(pair, digest)| Some(pair[0].number) == pair[1].number.previous() && pair[1].parent == *digest)
 }

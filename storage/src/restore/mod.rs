@@ -31,14 +31,11 @@ use crate::{
     takeover::{Ancestry, RestoreTarget, Takeover},
     writer::Writer,
 };
-pub(crate) use finish::follow_each_other;
 pub use retarget::Checked;
 #[cfg(test)]
 pub(crate) use retarget::SPANS_MAX;
 use rows::OpenFile;
 
-/// Maximum number of headers that come with a restored state: as far back as BLOCKHASH looks.
-pub const RESTORE_HEADERS_MAX: usize = 256;
 /// Ranges that a new restore begins with ([`Span::divided`]), as a power of two. They outnumber the cores of a machine and
 /// the peers of a node, so all stay busy until the end. They are few enough that each range's file is worth its fsync.
 pub const RESTORE_RANGES_BITS: u8 = 6;

@@ -31,9 +31,9 @@ use crate::{
     kept::KeptRecord,
     maintenance::Maintenance,
     nodes::load_accumulator,
-    restore::RESTORE_HEADERS_MAX,
     schema::{self, HEAD_KEY, HeadRecord, KINDS, PRUNED_KEY, PrunedRecord, RESTORE_KEY, RestoreRecord},
     state::{Update, load::load_tree},
+    takeover::RESTORE_HEADERS_MAX,
     waypoint::passage_before,
 };
 

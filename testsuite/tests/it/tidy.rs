@@ -26,7 +26,6 @@ const LONG_FILES: &[&str] = &[
     "network/src/quic/mod.rs",
     "node/src/api/jsonrpc/mod.rs",
     "node/src/cli/top/sections.rs",
-    "storage/src/error/mod.rs",
     "sync/src/driver.rs",
     "sync/src/engine/backfill/mod.rs",
     "sync/src/engine/links.rs",

@@ -13,13 +13,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use slipstream_types::{BatchNumber, BlobKind, Delta, Digest, Path, StateKey, StateValue, delta::DeltaEntry};
 
-use super::record::row_of;
 use crate::{
     backend::{Column, WriteBatch},
     changes::{code_of, named_codes, prepare, with_paths},
     error::{RangeDeltaError, StorageError},
     history::{facts::recorded_from, seal::link},
     history_log::LogEntry,
+    past_states::row_of,
     schema::{self, HISTORY_KEY, SEALED_KEY},
     state::Tree,
     store::Store,
