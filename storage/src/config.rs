@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use slipstream_types::BatchNumber;
 
-use crate::window::Window;
+use crate::{tuning::Tuning, window::Window};
 
 /// How the store uses memory and disk. Nothing here changes what is stored or any root.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
@@ -53,6 +53,10 @@ pub struct StorageConfig {
     /// Whether file reads bypass the operating system's cache, for machines whose memory belongs to other programs.
     /// `block_cache_mib` is then the only cache.
     pub direct_reads: bool,
+    /// Sizes that no operator sets.
+    #[doc(hidden)]
+    #[serde(skip)]
+    pub tuning: Tuning,
 }
 
 /// How much of the newest batches is kept, per kind; 0 keeps all. The state is never pruned, nor is the genesis.
@@ -102,6 +106,7 @@ impl Default for StorageConfig {
             prune: PruneConfig::default(),
             disk_free_min_mib: 512,
             direct_reads: false,
+            tuning: Tuning::default(),
         }
     }
 }

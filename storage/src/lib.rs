@@ -49,7 +49,7 @@
 // The modules form no circle, and the methods of `Store` and `Writer` none either: each uses only what is below it.
 // From the bottom up:
 // * what is stored: `error`, `span`, `spans`, `column`, `schema`, `transactions`, `history_log`;
-// * where it is stored: `config`, `directory`, `backend`, `disk`;
+// * where it is stored: `tuning`, `config`, `directory`, `backend`, `disk`;
 // * the parts of a store: `floors`, `nodes`, `state`, `frontier`, `history`, `chunk`, `snapshot`, `trees`;
 // * the handles: their common part (`shared`), the handle (`store`), the ledger (`ledger`), the right to write
 //   (`writer`);
@@ -118,6 +118,7 @@ mod takeover;
 mod tests;
 mod transactions;
 mod trees;
+mod tuning;
 mod view;
 mod waypoint;
 mod window;
@@ -168,6 +169,6 @@ pub use snapshot::{Snapshot, SnapshotInfo};
 pub use span::Span;
 pub use store::Store;
 pub use takeover::{Ancestry, RESTORE_HEADERS_MAX, RestoreTarget, Takeover};
-pub use trees::PROVABLE_BATCHES;
+pub use tuning::PROVABLE_BATCHES;
 pub use view::View;
 pub use window::{InvalidWindow, Window};

@@ -24,7 +24,7 @@ use crate::{
 /// An opened directory. Only one process can have it open: stop the node first.
 pub struct Maintenance {
     pub(crate) backend: RocksBackend,
-    pub(crate) tree_memory_mib: u64,
+    pub(crate) config: StorageConfig,
     pub(crate) dir: PathBuf,
     /// Dropped last: the reserve is made again once the database is closed.
     _reserve: Reserve,
@@ -65,8 +65,7 @@ impl Maintenance {
         let content = directory::expect(dir)?;
         let reserve = Reserve::lend(dir);
         let backend = RocksBackend::open_unflushed(config, dir, content)?;
-        let (tree_memory_mib, dir) = (config.tree_memory_mib, dir.to_owned());
-        Ok(Maintenance { backend, tree_memory_mib, dir, _reserve: reserve })
+        Ok(Maintenance { backend, config: config.clone(), dir: dir.to_owned(), _reserve: reserve })
     }
 
     /// Counts what the store holds. Cheap: RocksDB keeps these sizes.
@@ -81,7 +80,7 @@ impl Maintenance {
     /// # Errors
     /// If the check itself cannot continue; the report has the damage.
     pub fn check(&self, progress: &mut dyn FnMut(CheckProgress)) -> Result<CheckReport, StorageError> {
-        check::check(&self.backend, self.tree_memory_mib, progress)
+        check::check(&self.backend, self.config.tree_memory_mib, progress)
     }
 
     /// Applies the windows of blobs now, or with `dry_run` only reports what that would drop. Only a running store

@@ -24,7 +24,7 @@ use crate::{
     error::StorageError,
     floors::Floors,
     frontier::Frontiers,
-    history::{facts::Facts, seal::Sealer},
+    history::{facts::Facts, held::Held, seal::Sealer},
     shared::{Current, History, Rulebook, Shared},
     state::Tree,
     store::Store,
@@ -59,7 +59,7 @@ impl Store {
         faults.pass(CrashPoint::Before(Step::Open))?;
         let backend = Arc::new(RocksBackend::open(config, dir, content)?);
         let disk = DiskGuard::of_directory(config, dir);
-        let frontiers = Frontiers::open(dir, config.fsync, faults);
+        let frontiers = Frontiers::open(dir, config, faults);
         let backend = FaultyBackend::wrap(backend, faults);
         let store = Self::with_parts(config, backend, Some(disk), frontiers)?;
         faults.pass(CrashPoint::After(Step::Open))?;
@@ -97,12 +97,13 @@ impl Store {
         let history = History {
             behind: AtomicU64::new(0),
             start: head.unwrap_or_default(),
-            held: Mutex::default(),
+            held: Mutex::new(Held::new(config.tuning)),
             sealer: Sealer::new(
                 Arc::clone(&facts),
                 Arc::clone(&backend),
                 disk.clone(),
                 Arc::clone(&poisoned),
+                config.tuning,
             ),
             facts,
         };

@@ -15,13 +15,9 @@ use crate::{
     shared::Current,
     state::{Tree, Update},
     store::Store,
-    trees::{PROVABLE_BATCHES, RecentTrees},
+    trees::RecentTrees,
     view::View,
 };
-
-/// Maximum bytes of deltas between a state and the head: some ten thousand rows, which take tens of milliseconds to
-/// undo.
-const DELTA_BYTES_MAX: u64 = if cfg!(test) { 3_000 } else { 2 << 20 };
 
 /// A state whose rows can be proved. It keeps old rows from being freed, like a [`View`].
 pub struct ProvableState {
@@ -37,7 +33,7 @@ impl fmt::Debug for ProvableState {
 
 impl Store {
     /// Returns the state after a batch, with the tree that proves its rows: the head's, or one of the
-    /// [`PROVABLE_BATCHES`] before it.
+    /// [`crate::PROVABLE_BATCHES`] before it.
     ///
     /// # Errors
     /// [`StorageError::NotProvable`] for other batches, or if too much changed since; [`StorageError::TreeInUse`]
@@ -45,7 +41,7 @@ impl Store {
     pub fn provable_state(&self, number: BatchNumber) -> Result<ProvableState, StorageError> {
         let current = self.current()?;
         let (head, column) = (current.record.number, current.record.active);
-        let first = head.before(PROVABLE_BATCHES);
+        let first = head.before(self.0.config.tuning.provable_batches);
         let refused = |reason| StorageError::NotProvable { number, first, head, reason };
         if number > head {
             return Err(refused("it does not exist yet"));
@@ -82,9 +78,10 @@ impl Store {
     /// Evicts remembered trees that are too old for a head, or take too much memory. While a commit has the head's
     /// tree, memory is checked at the next head instead.
     pub(crate) fn keep_within(&self, trees: &mut RecentTrees, current: &Current) {
-        trees.release(current.record.number, current.record.active);
+        let config = &self.0.config;
+        trees.release(current.record.number, current.record.active, config.tuning.provable_batches);
         if let Some(tree) = &*current.tree.lock() {
-            trees.fit(tree, Tree::resident_max(self.0.config.tree_memory_mib));
+            trees.fit(tree, Tree::resident_max(config.tree_memory_mib));
         }
     }
 
@@ -100,7 +97,7 @@ impl Store {
             let blob = self.blob(BlobKind::Delta, number)?;
             let blob = blob.ok_or_else(|| refused("the store lacks the deltas of the later batches"))?;
             bytes += blob.content_len(BlobKind::Delta)? as u64;
-            if bytes > DELTA_BYTES_MAX {
+            if bytes > self.0.config.tuning.provable_delta_bytes_max {
                 return Err(refused("too much changed since then"));
             }
             let delta: Delta = blob.open(BlobKind::Delta)?;

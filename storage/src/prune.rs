@@ -25,9 +25,6 @@ use crate::{
     writer::Writer,
 };
 
-/// Batches that the floor of headers moves up before their files are searched again: headers have many ranges of
-/// keys.
-const HEADERS_STEP: u64 = if cfg!(test) { 1 } else { 1_024 };
 /// Columns that are pruned with headers. Their keys are batch numbers, except for the index and the nodes.
 const OF_HEADERS: [Column; 4] = [Column::Headers, Column::Certificates, Column::HeaderIndex, Column::Nodes];
 
@@ -220,10 +217,10 @@ impl Store {
     pub fn prune(&self) -> Result<Vec<Pruned>, StorageError> {
         let _moving = self.0.floors.moving();
         let (blobs, headers) = self.writer().raise_floors()?;
-        let floors = &self.0.floors;
+        let (floors, step) = (&self.0.floors, self.0.config.tuning.headers_step_batches);
         self.guard(|backend| {
             let mut pruned = drop_files(backend, &blobs, false)?;
-            if headers.since(floors.headers_dropped()) >= HEADERS_STEP {
+            if headers.since(floors.headers_dropped()) >= step {
                 pruned.push(drop_headers(backend, headers)?);
                 floors.set_headers_dropped(headers);
             }

@@ -14,9 +14,6 @@ use slipstream_types::{Path, tree::Leaves};
 
 use crate::{backend::Direction, error::StorageError, schema, store::Store};
 
-/// Rows that one step compares, which takes some ten milliseconds.
-const ROWS: usize = if cfg!(test) { 20 } else { 12_000 };
-
 /// The progress of a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scrubbed {
@@ -35,14 +32,14 @@ impl Store {
     /// [`StorageError::Corrupt`] names rows that do not match the state root; or errors of the disk.
     pub fn scrub(&self, from: Path) -> Result<Scrubbed, StorageError> {
         let (current, tree) = self.current_with_tree()?;
-        let start = Instant::now();
+        let (start, rows_max) = (Instant::now(), self.0.config.tuning.scrub_rows);
         let mut leaves = Leaves::default();
         current.reader.scan(current.record.active.column(), &from.0, Direction::Up, &mut |key, row| {
             leaves.push(Path(schema::decode_digest(key)?.0), row);
-            Ok(if leaves.len() < ROWS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+            Ok(if leaves.len() < rows_max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
         })?;
         let leaves = leaves.finish();
-        let last = leaves.last().filter(|_| leaves.len() == ROWS).map_or(Path::MAX, |leaf| leaf.path);
+        let last = leaves.last().filter(|_| leaves.len() == rows_max).map_or(Path::MAX, |leaf| leaf.path);
         let proof = tree.prove(&from, &last)?;
         proof.verify(current.head.header.state_root, from, last, &leaves).map_err(|error| {
             StorageError::corrupt(format!(

@@ -6,9 +6,6 @@ use slipstream_types::BatchNumber;
 
 use crate::{schema::StateColumn, state::Tree};
 
-/// Batches before the head whose rows can be proved. The store holds these states anyway, so their rows are read at the head's speed and
-/// need no further reader.
-pub const PROVABLE_BATCHES: u64 = if cfg!(test) { 6 } else { 64 };
 /// Maximum number of trees that are remembered. Clients return for further rows of one state, and many ask for the head. Each tree
 /// keeps nodes in memory that batches after it changed, within what the head's tree leaves free of
 /// `storage.tree_memory_mib`.
@@ -47,11 +44,10 @@ impl RecentTrees {
         }
     }
 
-    /// Evicts trees that are too old for a new head, or of another column.
-    pub(crate) fn release(&mut self, head: BatchNumber, column: StateColumn) {
-        let is_recent = |it: &Recent| {
-            it.column == column && it.number <= head && head.since(it.number) <= PROVABLE_BATCHES
-        };
+    /// Evicts trees from more than `batches` before a new head, or of another column.
+    pub(crate) fn release(&mut self, head: BatchNumber, column: StateColumn, batches: u64) {
+        let is_recent =
+            |it: &Recent| it.column == column && it.number <= head && head.since(it.number) <= batches;
         self.0.retain(is_recent);
     }
 

@@ -154,7 +154,7 @@ impl RowStore for FaultyBackend {
     }
 
     /// Small states use files too, so that tests crash around them.
-    fn file_bytes_min(&self) -> usize {
+    fn file_bytes_min(&self, _usual: usize) -> usize {
         0
     }
 

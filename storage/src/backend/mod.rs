@@ -238,9 +238,9 @@ pub(crate) trait RowStore: Reader {
     /// Begins a sorted file for a column.
     fn sorted_file(&self, column: Column) -> Result<Box<dyn SortedFile>, StorageError>;
 
-    /// Minimum bytes of rows for which a sorted file is worth its syncs.
-    fn file_bytes_min(&self) -> usize {
-        if cfg!(test) { 256 } else { 128 << 10 }
+    /// Minimum bytes of rows for which a sorted file is worth its syncs, if `usual` is worth them usually.
+    fn file_bytes_min(&self, usual: usize) -> usize {
+        usual
     }
 
     /// Returns a frozen view, which lasts at most as long as this process.

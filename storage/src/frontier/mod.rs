@@ -36,21 +36,19 @@ use self::{
 };
 use crate::{
     backend::{Column, Write, WriteBatch},
+    config::StorageConfig,
     crash::{CrashPoint, Faults, Step},
     directory::FRONTIERS_DIR,
     error::StorageError,
     schema::{self, HEAD_KEY, HeadRecord, StateColumn},
     state::{Tree, frontier::Frontier, load::ColumnRows},
+    tuning::Tuning,
 };
 
 const TREE: &str = "tree";
 const TOUCHED: &str = "touched";
-/// Paths touched since the last tree that make another one due: at least this number, and one per [`LEAVES_PER_PATH`]
-/// leaves. A larger number makes opening after a kill slower: some 20 us a path.
-const TOUCHED_MIN: u64 = if cfg!(test) { 64 } else { 1 << 16 };
-/// As [`TOUCHED_MIN`], for the tree that is written when the store closes.
-const TOUCHED_AT_CLOSE_MIN: u64 = if cfg!(test) { 1 } else { 1 << 14 };
-/// A tree takes about 2 bytes a leaf, so that writing it adds 400 bytes per touched path.
+/// Leaves per touched path above which another tree is due, if enough paths were touched at all. A tree takes about 2 bytes a
+/// leaf, so that writing it adds 400 bytes per touched path.
 const LEAVES_PER_PATH: u64 = 200;
 /// Maximum bytes of touched paths since a tree was written. A store that cannot write trees stops noting there, and
 /// opens from its rows.
@@ -86,6 +84,7 @@ pub(crate) struct Frontiers {
     log: Mutex<Log>,
     /// Whether trees are synced. A store that need not survive power cuts skips it.
     fsync: bool,
+    tuning: Tuning,
     faults: Faults,
     /// Whether a tree was written since [`Frontiers::note`] last looked.
     saved: Arc<AtomicBool>,
@@ -111,7 +110,7 @@ struct Log {
 
 impl Frontiers {
     /// Opens the directory, and creates it if it is missing. Returns `None` if it is unusable.
-    pub(crate) fn open(dir: &FilePath, fsync: bool, faults: &Faults) -> Option<Frontiers> {
+    pub(crate) fn open(dir: &FilePath, config: &StorageConfig, faults: &Faults) -> Option<Frontiers> {
         let dir = dir.join(FRONTIERS_DIR);
         if let Err(error) = fs::create_dir_all(&dir) {
             tracing::warn!(%error, dir = %dir.display(), "cannot use this directory for the state tree's upper part: each start reads all rows");
@@ -124,7 +123,8 @@ impl Frontiers {
         }
         let log = Log { file: None, failed: false, bytes: 0, touched: 0, scratch: Vec::new() };
         let (faults, saved, saver) = (faults.clone(), Arc::default(), Mutex::default());
-        Some(Frontiers { dir, log: Mutex::new(log), fsync, faults, saved, saver })
+        let StorageConfig { fsync, tuning, .. } = *config;
+        Some(Frontiers { dir, log: Mutex::new(log), fsync, tuning, faults, saved, saver })
     }
 
     /// Loads a head's tree from these files and compares its root. Evicts cold parts beyond `resident_max` leaves.
@@ -213,13 +213,14 @@ impl Frontiers {
     /// Whether enough was touched since the last tree to make another one worth writing.
     pub(crate) fn is_due(&self, leaves: u64) -> bool {
         let log = self.log.lock();
-        log.touched >= TOUCHED_MIN.max(leaves / LEAVES_PER_PATH) || log.file.is_none() && !log.failed
+        log.touched >= self.tuning.touched_min.max(leaves / LEAVES_PER_PATH)
+            || log.file.is_none() && !log.failed
     }
 
     /// Whether enough was touched since the last tree to make another one worth waiting for.
     pub(crate) fn is_behind(&self) -> bool {
         let log = self.log.lock();
-        log.touched >= TOUCHED_AT_CLOSE_MIN || log.file.is_none()
+        log.touched >= self.tuning.touched_at_close_min || log.file.is_none()
     }
 
     /// Hands the upper part of a head's tree to the thread that writes it, unless two are in flight. The caller

@@ -25,14 +25,8 @@ use crate::{
     error::StorageError,
     history_log::{LogEntry, LogValue},
     schema::{self, SEALED_KEY},
+    tuning::Tuning,
 };
-
-/// Bytes of the log that are merged at once, unless one value is longer. Sorting them takes the same memory again.
-const STEP_BYTES: usize = if cfg!(test) { 2_000 } else { 64 << 20 };
-/// Batches before the first known state that stay in the log: readers may still use a state that was known a moment ago.
-const SLACK_BATCHES: u64 = if cfg!(test) { 4 } else { 64 };
-/// Batches between two drops of log files from before the window, and between two tries of a failed seal.
-const PAUSE_BATCHES: u64 = if cfg!(test) { 4 } else { 64 };
 
 /// A piece of sealing work.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +59,7 @@ struct Seal {
     dropped: AtomicU64,
     /// After a failure, nothing is sealed until the head reaches this batch.
     resting: AtomicU64,
+    tuning: Tuning,
 }
 
 impl Sealer {
@@ -74,24 +69,26 @@ impl Sealer {
         backend: Arc<dyn Backend>,
         disk: Option<Arc<DiskGuard>>,
         poisoned: Arc<AtomicBool>,
+        tuning: Tuning,
     ) -> Sealer {
         let has_thread = disk.is_some();
         let (is_busy, is_ending) = (AtomicBool::new(false), AtomicBool::new(false));
         let (dropped, resting) = (AtomicU64::new(0), AtomicU64::new(0));
-        let seal = Seal { facts, backend, disk, poisoned, is_busy, is_ending, dropped, resting };
+        let seal = Seal { facts, backend, disk, poisoned, is_busy, is_ending, dropped, resting, tuning };
         Sealer { seal: Arc::new(seal), has_thread, thread: Mutex::default() }
     }
 
     /// Starts a job, unless one is running or there is too little to do. The head serves as a clock.
     pub(crate) fn ask(&self, mut job: Job, head: BatchNumber) {
         let seal = &*self.seal;
+        let Tuning { log_slack_batches, seal_pause_batches, .. } = seal.tuning;
         job.to = job.to.filter(|_| head.get() >= seal.resting.load(Ordering::Relaxed));
-        let droppable = job.first.get().saturating_sub(SLACK_BATCHES);
-        let is_due = droppable >= seal.dropped.load(Ordering::Relaxed).saturating_add(PAUSE_BATCHES);
+        let droppable = job.first.get().saturating_sub(log_slack_batches);
+        let is_due = droppable >= seal.dropped.load(Ordering::Relaxed).saturating_add(seal_pause_batches);
         if job.to.is_none() && !is_due || seal.is_busy.swap(true, Ordering::AcqRel) {
             return;
         }
-        seal.resting.store(head.get() + PAUSE_BATCHES, Ordering::Relaxed);
+        seal.resting.store(head.get() + seal_pause_batches, Ordering::Relaxed);
         match self.has_thread {
             true => self.send(job),
             false => seal.work(job),
@@ -180,7 +177,10 @@ impl Seal {
         self.facts.log(sealed, |key, value| {
             let LogValue { first, last, .. } = LogValue::parse(key, value)?;
             bytes += value.len();
-            if first > known.next() || last > to || !values.is_empty() && bytes > STEP_BYTES {
+            if first > known.next()
+                || last > to
+                || !values.is_empty() && bytes > self.tuning.seal_bytes_at_once
+            {
                 return Ok(ControlFlow::Break(()));
             }
             known = last;
@@ -207,7 +207,7 @@ impl Seal {
 
     /// Drops the log's files whose batches are all sealed, or from before the window.
     fn drop_log(&self, first: BatchNumber) -> Result<(), StorageError> {
-        let before = first.get().saturating_sub(SLACK_BATCHES);
+        let before = first.get().saturating_sub(self.tuning.log_slack_batches);
         let droppable = BatchNumber::new(before.max(self.facts.sealed().get()));
         self.dropped.store(before, Ordering::Relaxed);
         self.guard(|backend| {

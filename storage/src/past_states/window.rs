@@ -15,9 +15,6 @@ use crate::{
     writer::Writer,
 };
 
-/// Batches before the first known state whose entries stay in the history: readers may still use a state that was known a moment ago.
-const SLACK: u64 = if cfg!(test) { 16 } else { 1_024 };
-
 impl Store {
     /// Returns the state after a batch, or `None` if the window does not have it.
     ///
@@ -85,7 +82,8 @@ impl Writer<'_> {
         history.held.lock().push(head, Arc::clone(current));
         // An unreadable record fails every reader of past states, and releases nothing.
         let Ok(recorded) = recorded_from(&*current.reader) else { return };
-        let floor = recorded.map_or(head.get(), |first| first.get().saturating_sub(SLACK));
+        let slack = store.0.config.tuning.history_slack_batches;
+        let floor = recorded.map_or(head.get(), |first| first.get().saturating_sub(slack));
         history.facts.raise_floor(BatchNumber::new(floor));
         store.0.backend.forget_history_up_to(floor);
 

@@ -32,8 +32,6 @@ use crate::{
     writer::Writer,
 };
 pub use retarget::Checked;
-#[cfg(test)]
-pub(crate) use retarget::SPANS_MAX;
 use rows::OpenFile;
 
 /// Ranges that a new restore begins with ([`Span::divided`]), as a power of two. They outnumber the cores of a machine and

@@ -21,17 +21,13 @@ use crate::{
     span::Span,
     spans::Spans,
     takeover::RestoreTarget,
+    tuning::Tuning,
     writer::Writer,
 };
 
-/// Rows that one proof checks at most; bounds the memory for their hashes.
-const CHECK_ROWS_MAX: usize = if cfg!(test) { 64 } else { 65_536 };
-/// Rows of the parts that a wrong range is divided into: about one chunk, so that fetching one costs no more than
-/// further checks.
-const DIVIDED_ROWS: usize = CHECK_ROWS_MAX / 8;
-/// About how many ranges a record may list. Above that, wrong ranges are fetched whole, and listed as one with
-/// adjacent ranges. Bounds the record, which is written with every step.
-pub(crate) const SPANS_MAX: usize = if cfg!(test) { 96 } else { 4_096 };
+/// Parts of [`Tuning::check_rows_max`] rows that a wrong range is divided into. Each has the rows of about one chunk, so
+/// that fetching it costs no more than further checks.
+const PARTS: usize = 8;
 
 /// The result of checking a range of unchecked rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,13 +118,15 @@ impl Restore {
             let target = self.target.header.number;
             return Err(RestoreError::NotUnchecked { target, first: span.first }.into());
         }
-        let local = scan_local(&*self.store.0.backend, self.column, span, CHECK_ROWS_MAX + 1)
+        let Tuning { check_rows_max, restore_spans_max, .. } = self.store.0.config.tuning;
+        let local = scan_local(&*self.store.0.backend, self.column, span, check_rows_max + 1)
             .map_err(|error| writer.give_up_damaged(self.target.header.number, error))?;
         let root = self.target.header.state_root;
-        let is_whole = local.leaves.len() <= CHECK_ROWS_MAX;
+        let is_whole = local.leaves.len() <= check_rows_max;
         let is_right = is_whole && proof.verify(root, span.first, span.last, &local.leaves).is_ok();
-        let is_short = record.unchecked.len() + record.todo.len() < SPANS_MAX;
-        let many = local.leaves.len() > DIVIDED_ROWS && is_short;
+        let is_short = record.unchecked.len() + record.todo.len() < restore_spans_max;
+        let part_rows = check_rows_max / PARTS;
+        let many = local.leaves.len() > part_rows && is_short;
 
         record.unchecked.remove(span);
         let mut writes = WriteBatch::default();
@@ -139,7 +137,7 @@ impl Restore {
             self.put_missing_codes(&local.codes, &mut writes)?;
             Checked::Kept
         } else if many {
-            divide(span, &local.leaves, &mut record.unchecked);
+            divide(span, &local.leaves, part_rows, &mut record.unchecked);
             Checked::Divided
         } else {
             writes.clear_range(self.column, span.first.0, span.last.0);
@@ -163,7 +161,8 @@ impl Restore {
     }
 
     fn shortened(&self, span: Span) -> Result<Span, StorageError> {
-        let local = scan_keys(&*self.store.0.backend, self.column, span, CHECK_ROWS_MAX)?;
+        let rows_max = self.store.0.config.tuning.check_rows_max;
+        let local = scan_keys(&*self.store.0.backend, self.column, span, rows_max)?;
         Ok(match local {
             Some(last) => Span { last, ..span },
             None => span,
@@ -171,10 +170,10 @@ impl Restore {
     }
 }
 
-/// Cuts a span after every [`DIVIDED_ROWS`] rows.
-fn divide(span: Span, leaves: &[Leaf], into: &mut Spans) {
+/// Cuts a span after every `part_rows` rows.
+fn divide(span: Span, leaves: &[Leaf], part_rows: usize, into: &mut Spans) {
     let mut first = Some(span.first);
-    for rows in leaves.chunks(DIVIDED_ROWS) {
+    for rows in leaves.chunks(part_rows) {
         let (Some(start), Some(end)) = (first, rows.last()) else { return };
         first = end.path.successor().filter(|next| *next <= span.last);
         into.insert(Span { first: start, last: end.path });

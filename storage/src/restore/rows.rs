@@ -8,7 +8,7 @@ use slipstream_types::Digest;
 
 use super::Restore;
 use crate::{
-    backend::{Backend, Column, Rows, SortedFile, WriteBatch},
+    backend::{Column, Rows, SortedFile, WriteBatch},
     chunk::{self, StateChunk, VerifiedChunk},
     error::{RestoreError, StorageError},
     schema::{self, RESTORE_KEY},
@@ -16,10 +16,6 @@ use crate::{
     spans::Spans,
     state::Tree,
 };
-
-/// Bytes of rows after which a file becomes durable. A kill costs at most these; a lower limit makes more files.
-/// Tests have small states and want to see many files.
-const FILE_BYTES_MAX: usize = if cfg!(test) { 1 << 10 } else { 32 << 20 };
 
 /// Chunks that follow each other, on their way into one file.
 #[derive(Default)]
@@ -101,12 +97,16 @@ impl Restore {
             (spans, progress.open_files.remove(&covered.first))
         };
         let mut file = file.unwrap_or_default();
-        let added = self.store.guard(|backend| file.append(chunk, spans, backend, self.column))?;
+        let tuning = &self.store.0.config.tuning;
+        let added = self.store.guard(|backend| {
+            let file_bytes_min = backend.file_bytes_min(tuning.file_bytes_min);
+            file.append(chunk, spans, file_bytes_min, || backend.sorted_file(self.column))
+        })?;
 
         let mut progress = self.progress.lock();
         progress.rows_open += added;
         let goes_on = covered.last.successor().filter(|next| progress.todo.starting_at(*next).is_some());
-        match goes_on.filter(|_| file.bytes < FILE_BYTES_MAX) {
+        match goes_on.filter(|_| file.bytes < tuning.file_bytes_max) {
             Some(next) => {
                 progress.open_files.insert(next, file);
                 Ok(())
@@ -177,14 +177,14 @@ impl Drop for Restore {
 }
 
 impl OpenFile {
-    /// Appends the rows of a chunk that are in the spans; returns their number. Begins a file once there are enough
-    /// rows.
+    /// Appends the rows of a chunk that are in the spans; returns their number. Begins a file once there are
+    /// `file_bytes_min` bytes of rows.
     fn append(
         &mut self,
         chunk: VerifiedChunk,
         spans: Vec<Span>,
-        backend: &dyn Backend,
-        column: Column,
+        file_bytes_min: usize,
+        begin: impl Fn() -> Result<Box<dyn SortedFile>, StorageError>,
     ) -> Result<u64, StorageError> {
         let before = self.rows;
         let mut due = spans.iter().copied().peekable();
@@ -199,8 +199,8 @@ impl OpenFile {
                     _ = self.first_rows.push(*path, Some(|bytes: &mut Vec<u8>| bytes.extend_from_slice(row)))
                 }
             }
-            if self.writer.is_none() && self.first_rows.byte_len() >= backend.file_bytes_min() {
-                let mut writer = backend.sorted_file(column)?;
+            if self.writer.is_none() && self.first_rows.byte_len() >= file_bytes_min {
+                let mut writer = begin()?;
                 for (path, row) in std::mem::take(&mut self.first_rows).iter() {
                     writer.put(&path.0, row.unwrap_or_default())?;
                 }

@@ -6,7 +6,7 @@ use slipstream_types::{
     BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, Path, accumulator::NodePosition, keccak256,
 };
 
-use super::{Before, ENTRIES_MAX, RolledBack, too_much};
+use super::{Before, Bounds, RolledBack};
 use crate::{
     backend::{Column, Direction, Reader, WriteBatch},
     error::StorageError,
@@ -23,10 +23,11 @@ type EachRow<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), StorageError> + 'a;
 pub(super) fn drop_ledger(
     reader: &dyn Reader,
     head: &HeadRecord,
-    to: BatchNumber,
+    bounds: Bounds,
     writes: &mut WriteBatch,
     told: &mut RolledBack,
 ) -> Result<(), StorageError> {
+    let to = bounds.to;
     let (first, last) = (schema::number_key(to.next()), schema::number_key(head.number));
     let above = |column, visit: &mut EachRow<'_>| {
         reader.scan(column, &first, Direction::Up, &mut |key, value| {
@@ -47,7 +48,7 @@ pub(super) fn drop_ledger(
     above(Column::Bodies, &mut |key, body| {
         told.blob_bytes += body.len() as u64;
         transactions += drop_transactions(schema::decode_number(key)?, body, writes);
-        if transactions > ENTRIES_MAX { Err(too_much(to)) } else { Ok(()) }
+        if transactions > bounds.entries_max() { Err(bounds.too_much()) } else { Ok(()) }
     })?;
     for column in [Column::Receipts, Column::Deltas, Column::Hints] {
         above(column, &mut |_, blob| {

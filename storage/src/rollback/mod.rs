@@ -23,6 +23,7 @@ use slipstream_types::{BatchHeader, BatchNumber, Digest, Path};
 use self::ledger::{drop_epoch_ends, drop_history, drop_ledger};
 use crate::{
     backend::{Backend, Column, Direction, Reader, WriteBatch},
+    config::StorageConfig,
     directory::{FRONTIERS_DIR, SNAPSHOTS_DIR},
     error::{RollbackError, StorageError},
     floors::{read_headers_floor, read_record},
@@ -37,11 +38,27 @@ use crate::{
     waypoint::passage_before,
 };
 
-/// Maximum number of rows that one rollback may change: with their paths a GiB, held twice.
-const ROWS_MAX: usize = if cfg!(test) { 64 } else { 4 << 20 };
-/// Maximum number of entries of the history, and of the transactions' index, that one rollback may drop: a GiB of each, held
-/// twice.
-const ENTRIES_MAX: usize = 4 * ROWS_MAX;
+/// What one rollback may reach.
+#[derive(Clone, Copy)]
+struct Bounds {
+    /// The batch that becomes the head.
+    to: BatchNumber,
+    /// Maximum number of rows that change.
+    rows_max: usize,
+}
+
+impl Bounds {
+    /// Maximum number of entries of the history, and of the transactions' index, that are dropped: a GiB of each, held
+    /// twice.
+    fn entries_max(self) -> usize {
+        4 * self.rows_max
+    }
+
+    fn too_much(self) -> StorageError {
+        let (rows_max, entries_max) = (self.rows_max, self.entries_max());
+        RollbackError::TooMuch { to: self.to, rows_max, entries_max }.into()
+    }
+}
 
 /// Counts what a rollback drops, or would drop.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -77,7 +94,7 @@ impl Maintenance {
         records: &[(String, String)],
         dry_run: bool,
     ) -> Result<RolledBack, StorageError> {
-        roll_back(&self.backend, &self.dir, self.tree_memory_mib, to, records, dry_run)
+        roll_back(&self.backend, &self.dir, &self.config, to, records, dry_run)
     }
 }
 
@@ -85,7 +102,7 @@ impl Maintenance {
 pub(crate) fn roll_back(
     backend: &dyn Backend,
     dir: &FilePath,
-    tree_memory_mib: u64,
+    config: &StorageConfig,
     to: BatchNumber,
     records: &[(String, String)],
     dry_run: bool,
@@ -94,13 +111,14 @@ pub(crate) fn roll_back(
     let head = reader.get(Column::Meta, HEAD_KEY)?.ok_or(StorageError::NotInitialized)?;
     let head: HeadRecord = schema::decode("head record", &head)?;
     let header = check(&*reader, &head, to)?;
-    let before = rows_behind(&*reader, &head, to)?;
+    let bounds = Bounds { to, rows_max: config.tuning.rollback_rows_max };
+    let before = rows_behind(&*reader, &head, bounds)?;
     let mut writes = WriteBatch::default();
     let mut told =
         RolledBack { from: head.number, to, state_root: header.state_root, ..RolledBack::default() };
 
     let updates = put_rows(&before.rows, head.active.column(), &mut writes, &mut told)?;
-    let tree = load_tree(&reader, head.active.column(), tree_memory_mib)?.apply(&updates)?;
+    let tree = load_tree(&reader, head.active.column(), config.tree_memory_mib)?.apply(&updates)?;
     if tree.root() != header.state_root {
         let (found, expected) = (tree.root(), header.state_root);
         return Err(StorageError::corrupt(format!(
@@ -108,7 +126,7 @@ pub(crate) fn roll_back(
         )));
     }
     drop(tree);
-    drop_ledger(&*reader, &head, to, &mut writes, &mut told)?;
+    drop_ledger(&*reader, &head, bounds, &mut writes, &mut told)?;
     drop_epoch_ends(&*reader, to, &mut writes, &mut told)?;
     drop_history(&*reader, &head, to, &before, &mut writes)?;
     put_records(&*reader, &head, to, &mut writes)?;
@@ -194,18 +212,13 @@ struct Before {
     keys: Vec<Vec<u8>>,
     /// Up to this batch the history is complete, and the log does not count.
     sealed: BatchNumber,
+    bounds: Bounds,
 }
 
 impl Before {
-    fn add(
-        &mut self,
-        path: Path,
-        batch: BatchNumber,
-        row: &[u8],
-        to: BatchNumber,
-    ) -> Result<(), StorageError> {
-        if self.rows.len() >= ROWS_MAX && !self.rows.contains_key(&path) {
-            return Err(too_much(to));
+    fn add(&mut self, path: Path, batch: BatchNumber, row: &[u8]) -> Result<(), StorageError> {
+        if self.rows.len() >= self.bounds.rows_max && !self.rows.contains_key(&path) {
+            return Err(self.bounds.too_much());
         }
         match self.rows.entry(path) {
             Entry::Vacant(vacant) => drop(vacant.insert((batch, row.to_vec()))),
@@ -217,13 +230,10 @@ impl Before {
     }
 }
 
-fn too_much(to: BatchNumber) -> StorageError {
-    RollbackError::TooMuch { to, rows_max: ROWS_MAX, entries_max: ENTRIES_MAX }.into()
-}
-
-fn rows_behind(reader: &dyn Reader, head: &HeadRecord, to: BatchNumber) -> Result<Before, StorageError> {
+fn rows_behind(reader: &dyn Reader, head: &HeadRecord, bounds: Bounds) -> Result<Before, StorageError> {
     let sealed = recorded_sealed(reader)?.unwrap_or(head.number);
-    let mut before = Before { rows: BTreeMap::new(), keys: Vec::new(), sealed };
+    let mut before = Before { rows: BTreeMap::new(), keys: Vec::new(), sealed, bounds };
+    let (to, entries_max) = (bounds.to, bounds.entries_max());
     let after = to.max(sealed);
     reader.scan(
         Column::HistoryLog,
@@ -233,7 +243,7 @@ fn rows_behind(reader: &dyn Reader, head: &HeadRecord, to: BatchNumber) -> Resul
             for entry in LogValue::parse(key, value)?.iter() {
                 let entry = entry?;
                 if entry.batch > after && entry.batch <= head.number {
-                    before.add(Path(*entry.path), entry.batch, entry.row, to)?;
+                    before.add(Path(*entry.path), entry.batch, entry.row)?;
                 }
             }
             Ok(ControlFlow::Continue(()))
@@ -248,10 +258,10 @@ fn rows_behind(reader: &dyn Reader, head: &HeadRecord, to: BatchNumber) -> Resul
             place.ok_or_else(|| StorageError::corrupt("a key of the history is too short"))?;
         if batch > to.get() {
             before.keys.push(key.to_vec());
-            before.add(Path(path), BatchNumber::new(batch), row, to)?;
+            before.add(Path(path), BatchNumber::new(batch), row)?;
         }
-        match before.keys.len() > ENTRIES_MAX {
-            true => Err(too_much(to)),
+        match before.keys.len() > entries_max {
+            true => Err(bounds.too_much()),
             false => Ok(ControlFlow::Continue(())),
         }
     })?;

@@ -10,7 +10,7 @@ use super::{
     history::{check_all, commit, ledgers, let_go},
     *,
 };
-use crate::{StateHistory, StorageError, View, history::held::HELD_BATCHES};
+use crate::{StateHistory, StorageError, View};
 
 const BATCHES: u64 = 150;
 const READERS: u64 = 3;
@@ -94,7 +94,7 @@ impl Race<'_> {
         let number = match random.below(5) {
             0 => self.first() + random.below(3),
             1 => head.saturating_sub(random.below(3)),
-            2 => head.saturating_sub(HELD_BATCHES - 2 + random.below(5)),
+            2 => head.saturating_sub(small().held_batches - 2 + random.below(5)),
             3 => self.store.0.history.facts.sealed().get() + random.below(2),
             _ => random.below(head + 1).max(self.first()),
         };

@@ -56,6 +56,7 @@ use crate::{
     backend::{Backend, RowStore, memory::MemoryBackend},
     batch::CommitBatch,
     directory::Content,
+    tuning::Tuning,
 };
 
 /// Returns the configuration of a property test with `cases` cases, or `PROPTEST_CASES`.
@@ -328,7 +329,32 @@ pub(super) fn config() -> StorageConfig {
         block_cache_mib: 8,
         snapshot_interval_batches: 0,
         fsync: false,
+        tuning: small(),
         ..StorageConfig::default()
+    }
+}
+
+/// Sizes for small states: they take as many steps as a large one does in a node.
+pub(super) fn small() -> Tuning {
+    Tuning {
+        provable_batches: 6,
+        provable_delta_bytes_max: 3_000,
+        held_batches: 8,
+        history_slack_batches: 16,
+        log_slack_batches: 4,
+        log_bytes_max: 64 << 10,
+        seal_batches: 3,
+        seal_bytes_at_once: 2_000,
+        seal_pause_batches: 4,
+        headers_step_batches: 1,
+        touched_min: 64,
+        touched_at_close_min: 1,
+        file_bytes_min: 256,
+        file_bytes_max: 1 << 10,
+        check_rows_max: 64,
+        restore_spans_max: 96,
+        rollback_rows_max: 64,
+        scrub_rows: 20,
     }
 }
 

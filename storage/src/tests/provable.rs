@@ -8,7 +8,7 @@ use super::{
     history::{ledgers, some},
     *,
 };
-use crate::{PROVABLE_BATCHES, ProvableState, StorageError};
+use crate::{ProvableState, StorageError};
 
 fn state(store: &Store, number: u64) -> ProvableState {
     store.provable_state(BatchNumber::new(number)).unwrap()
@@ -63,7 +63,7 @@ fn recent_states_are_proved_as_the_model_has_them() {
         for (index, batch) in made.iter().enumerate() {
             let head = index as u64 + 1;
             fixture.store().commit(batch.batch(), None).unwrap();
-            let first = head.saturating_sub(PROVABLE_BATCHES);
+            let first = head.saturating_sub(small().provable_batches);
             let back = [head, first, (head * 7 % 5).min(head - first)];
             for number in [back[0], back[1], head - back[2]] {
                 check(&state(fixture.store(), number), &ledgers[number as usize], &keys);

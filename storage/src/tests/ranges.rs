@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     Ancestry, Checked, EncodedChunk, Restore, RestoreError, Snapshot, Span, StorageError, Takeover,
-    VerifiedChunk, backend::Column, restore::SPANS_MAX, schema::RESTORE_KEY,
+    VerifiedChunk, backend::Column, schema::RESTORE_KEY,
 };
 
 const DIR_VARIABLE: &str = "SLIPSTREAM_STORAGE_RESTORE_DIR";
@@ -292,7 +292,7 @@ fn the_record_of_a_restore_stays_short() {
             restore.check_range(span, &wrong.range_proof(span.first, span.last).unwrap()).unwrap();
             longest = longest.max(store.0.backend.get(Column::Meta, RESTORE_KEY).unwrap().unwrap().len());
         }
-        assert!(longest < (SPANS_MAX + 16) * size_of::<Span>() + 1_000, "{longest} bytes");
+        assert!(longest < (small().restore_spans_max + 16) * size_of::<Span>() + 1_000, "{longest} bytes");
         add_somewhere(&restore, &snapshot(source, 10), usize::MAX, &mut 3);
         finish(restore, source, 10);
         same_state(store, source, 10);

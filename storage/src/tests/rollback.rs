@@ -174,7 +174,8 @@ fn a_rollback_that_cannot_be_is_refused() {
         let changes: Vec<_> = (0..10).map(|i| (slot_key(n, i + 1), slot(5))).collect();
         ledger.commit(fixture.store(), &changes);
     }
-    let roll = |to| roll_back(&*fixture.store().0.backend, fixture.dir(), 16, number(to), &[], true);
+    let roll =
+        |to| roll_back(&*fixture.store().0.backend, fixture.dir(), &fixture.config, number(to), &[], true);
     assert!(matches!(roll(1), Err(StorageError::Rollback(RollbackError::TooMuch { .. }))));
     assert_eq!(roll(5).unwrap().rows_removed, 40);
 }
@@ -193,7 +194,7 @@ fn a_kill_during_a_rollback_leaves_one_head_or_the_other() {
         let dir = store.dir.clone();
         let faults = Faults::fail_at(point, 1);
         let backend = FaultyBackend::wrap(Arc::new(store.backend), &faults);
-        let failed = roll_back(&*backend, &dir, 16, number(TO), &[], false);
+        let failed = roll_back(&*backend, &dir, &config, number(TO), &[], false);
         assert!(failed.is_err(), "{point}");
         drop(backend);
         fixture.reopen();
