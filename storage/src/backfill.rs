@@ -22,7 +22,7 @@ use crate::{
     nodes::read_node,
     prune::{self, first_wanted},
     schema::{self, HEAD_KEY, HeadRecord, KINDS, PRUNED_HEADERS_KEY, PrunedRecord},
-    shared::Current,
+    shared::HeadState,
     stage::{check_certificate, put_header},
     store::Store,
     takeover::follow_each_other,
@@ -183,7 +183,7 @@ impl Store {
     /// Records in a leap's write what the leap leaves below the gap.
     pub(crate) fn leave_behind(
         &self,
-        current: &Current,
+        current: &HeadState,
         writes: &mut WriteBatch,
     ) -> Result<(), StorageError> {
         let mut kept = KeptRecord::read(&*self.0.backend)?;
@@ -194,7 +194,12 @@ impl Store {
 
     /// Checks that a run with this last batch ends right below what is stored, or within it, and is of the same
     /// ledger.
-    fn check_below(&self, current: &Current, last: &BatchHeader, digest: Digest) -> Result<(), StorageError> {
+    fn check_below(
+        &self,
+        current: &HeadState,
+        last: &BatchHeader,
+        digest: Digest,
+    ) -> Result<(), StorageError> {
         let head = current.record.number;
         let number = last.number;
         let expected = match number == head {
@@ -252,7 +257,7 @@ impl Store {
     fn reach(
         &self,
         run: &PastRun<'_>,
-        current: &Current,
+        current: &HeadState,
         pruned: &PrunedRecord,
         joins: bool,
         writes: &mut WriteBatch,

@@ -1,4 +1,4 @@
-//! [`Changes`]: deltas as rows and updates of the tree; [`Next`]: the state that they lead to.
+//! [`Changes`]: deltas as rows and updates of the tree; [`NextState`]: the state that they lead to.
 
 use std::collections::BTreeMap;
 
@@ -25,12 +25,12 @@ pub(crate) struct Changes {
     /// Code that accounts have, with the first account of each: the index of its batch, and its address.
     pub(crate) referenced: BTreeMap<Digest, (usize, Address)>,
     /// Every change, sorted by path and then by batch.
-    pub(crate) touched: Vec<Touched>,
+    pub(crate) touched: Vec<RowChange>,
 }
 
 /// Locates one change of a row.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Touched {
+pub(crate) struct RowChange {
     pub(crate) path: Path,
     /// Index of the delta among consecutive ones.
     pub(crate) delta: u32,
@@ -38,7 +38,7 @@ pub(crate) struct Touched {
     pub(crate) entry: u32,
 }
 
-impl Touched {
+impl RowChange {
     /// Returns the entry. `delta` looks up a delta by its index.
     pub(crate) fn entry<'a>(&self, delta: impl FnOnce(usize) -> &'a Delta) -> &'a DeltaEntry {
         &delta(self.delta as usize).entries()[self.entry as usize]
@@ -67,7 +67,7 @@ impl Changes {
         }
         // Each entry of a single delta is an update.
         let touched = touched.unwrap_or_else(|| {
-            (0..).zip(&updates).map(|(entry, (path, _))| Touched { path: *path, delta: 0, entry }).collect()
+            (0..).zip(&updates).map(|(entry, (path, _))| RowChange { path: *path, delta: 0, entry }).collect()
         });
         let (mut codes, mut referenced) = (BTreeMap::new(), BTreeMap::new());
         for (index, delta) in deltas.iter().enumerate() {
@@ -80,7 +80,7 @@ impl Changes {
     }
 
     /// Adds the changes to a write. Returns the location of each change.
-    pub(crate) fn apply(self, column: Column, batch: &mut WriteBatch) -> Vec<Touched> {
+    pub(crate) fn apply(self, column: Column, batch: &mut WriteBatch) -> Vec<RowChange> {
         for rows in self.rows {
             batch.rows(column, rows);
         }
@@ -121,10 +121,10 @@ pub(crate) fn with_paths(entries: &[DeltaEntry]) -> impl ExactSizeIterator<Item 
 }
 
 /// Returns all changes of consecutive deltas, sorted by path and then by batch.
-fn sorted(deltas: &[&Delta]) -> Vec<Touched> {
-    let of_delta = |(index, delta): (usize, &&Delta)| -> Vec<Touched> {
+fn sorted(deltas: &[&Delta]) -> Vec<RowChange> {
+    let of_delta = |(index, delta): (usize, &&Delta)| -> Vec<RowChange> {
         let paths = with_paths(delta.entries()).map(|(path, _)| path);
-        (0..).zip(paths).map(|(entry, path)| Touched { path, delta: index as u32, entry }).collect()
+        (0..).zip(paths).map(|(entry, path)| RowChange { path, delta: index as u32, entry }).collect()
     };
     let mut touched = match deltas {
         // Nothing to share: rayon would only wake its threads.
@@ -138,7 +138,7 @@ fn sorted(deltas: &[&Delta]) -> Vec<Touched> {
 }
 
 /// The last entry of each key, sorted by path.
-fn last_of_each<'a>(deltas: &[&'a Delta], touched: &[Touched]) -> Vec<(Path, &'a DeltaEntry)> {
+fn last_of_each<'a>(deltas: &[&'a Delta], touched: &[RowChange]) -> Vec<(Path, &'a DeltaEntry)> {
     let of_path = touched.chunk_by(|a, b| a.path == b.path);
     of_path.map(|same| &same[same.len() - 1]).map(|last| (last.path, last.entry(|i| deltas[i]))).collect()
 }
@@ -161,20 +161,20 @@ pub(crate) fn prepare<'a>(
 }
 
 /// The state after one or several batches. Its root is computed, but nothing is checked.
-pub(crate) struct Next {
+pub(crate) struct NextState {
     pub(crate) tree: Tree,
     pub(crate) changes: Changes,
     /// If the tree was changed in place: the updates to undo if the batch is refused. `None` for a copy.
     pub(crate) updates: Option<Vec<Update>>,
 }
 
-impl Next {
+impl NextState {
     /// Changes a tree that nobody else needs.
     ///
     /// # Errors
     /// If rows that the tree needs cannot be read. The tree is lost then.
-    pub(crate) fn of(tree: Tree, deltas: &[&Delta]) -> Result<Next, StorageError> {
+    pub(crate) fn of(tree: Tree, deltas: &[&Delta]) -> Result<NextState, StorageError> {
         let (changes, updates) = Changes::of(deltas);
-        Ok(Next { tree: tree.apply(&updates)?, changes, updates: Some(updates) })
+        Ok(NextState { tree: tree.apply(&updates)?, changes, updates: Some(updates) })
     }
 }

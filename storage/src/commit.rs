@@ -4,10 +4,10 @@ use slipstream_types::{BatchNumber, Delta, Digest, Path, tree::Subtree};
 
 use crate::{
     batch::CommitBatch,
-    changes::{Changes, Next},
+    changes::{Changes, NextState},
     error::StorageError,
-    shared::Current,
-    stage::{Staged, check_follows},
+    shared::HeadState,
+    stage::{StagedCommit, check_follows},
     state::Tree,
     store::Store,
     writer::Writer,
@@ -16,12 +16,12 @@ use crate::{
 /// The state that a delta would give. It holds the rows behind its computed root, so a commit stores exactly those. Dropping
 /// it rolls back.
 pub struct Speculation {
-    /// The version of the state that it was made on, as [`Current::version`] counts.
+    /// The version of the state that it was made on, as [`HeadState::version`] counts.
     base: u64,
     version: u64,
     /// Versions of the states before it, the newest first, that its tree may still be read from.
     lineage: Vec<u64>,
-    next: Next,
+    next: NextState,
 }
 
 /// Maximum length of a [`Speculation::lineage`]. Execution further ahead reads older rows until the head catches up.
@@ -80,7 +80,7 @@ impl Store {
 
     /// Speculates on the first state of a lineage.
     fn speculation(&self, lineage: Vec<u64>, tree: Tree, delta: &Delta) -> Result<Speculation, StorageError> {
-        let next = Next { updates: None, ..Next::of(tree, &[delta])? };
+        let next = NextState { updates: None, ..NextState::of(tree, &[delta])? };
         Ok(Speculation { base: lineage[0], version: self.new_version(), lineage, next })
     }
 
@@ -141,7 +141,7 @@ impl Store {
         check_follows(current.record.number, current.head.digest, batch.header)?;
         let (version, next) = match speculation.filter(|speculation| speculation.base == current.version) {
             Some(Speculation { version, next, .. }) => (version, next),
-            None => (self.new_version(), Next::of(writer.take_tree(&current)?, &[batch.delta])?),
+            None => (self.new_version(), NextState::of(writer.take_tree(&current)?, &[batch.delta])?),
         };
         match writer.stage(Some(writer.base(&current)), &[batch], next) {
             Ok(staged) => writer.persist(Some(&current), &[batch], staged, version, durable),
@@ -154,13 +154,13 @@ impl Writer<'_> {
     /// Writes batches that were staged on the current head, or on nothing, and makes the last of them the head.
     pub(crate) fn persist(
         &self,
-        current: Option<&Current>,
+        current: Option<&HeadState>,
         batches: &[CommitBatch<'_>],
-        staged: Staged,
+        staged: StagedCommit,
         version: u64,
         durable: bool,
     ) -> Result<(), StorageError> {
-        let Staged { head, record, epoch, tree, updates, touched, mut writes, .. } = staged;
+        let StagedCommit { head, record, epoch, tree, updates, touched, mut writes, .. } = staged;
         let recorded = self.put_history(current, batches, &touched, &mut writes);
         if let Err(error) = recorded.and_then(|()| self.store.write(writes, durable)) {
             if let Some(current) = current {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use slipstream_types::BatchNumber;
 
-use crate::{shared::Current, writer::Writer};
+use crate::{shared::HeadState, writer::Writer};
 
 impl Writer<'_> {
     /// Makes a written head the current one.
-    pub(crate) fn install(&self, current: Arc<Current>) {
+    pub(crate) fn install(&self, current: Arc<HeadState>) {
         let number = current.record.number;
         self.hold(&current);
         self.store.keep_within(&mut self.store.0.trees.lock(), &current);
@@ -20,7 +20,7 @@ impl Writer<'_> {
     }
 
     /// Installs a head that commits led to from batch `before`, and prepares the snapshot that may soon be due.
-    pub(crate) fn install_after(&self, before: BatchNumber, current: &Arc<Current>) {
+    pub(crate) fn install_after(&self, before: BatchNumber, current: &Arc<HeadState>) {
         self.install(Arc::clone(current));
         self.prepare_snapshot(before, current.record.number);
     }

@@ -144,7 +144,7 @@ pub use error::{
 pub use export::{ExportError, ExportSummary, export_snapshot, import_snapshot, verify_export, write_export};
 pub use floors::KeptRange;
 pub use ledger::{RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX};
-pub use lineage::{Lineage, Mistrust, Trust};
+pub use lineage::{Lineage, LineageError, Trust};
 pub use maintenance::{ColumnStats, Maintenance, StoreStats, stats_of};
 #[doc(hidden)]
 pub use memory_disk::MemoryDisk;
@@ -163,7 +163,7 @@ pub use reverse_delta::{PastStates, REVERSE_DELTA_BATCHES_MAX, StateBacklog};
 pub use rollback::RolledBack;
 pub use rules::FORKS_HEARD_MAX;
 pub use schema::Retargeted;
-pub use scrub::Scrubbed;
+pub use scrub::ScrubProgress;
 pub use shared::Head;
 pub use snapshot::{Snapshot, SnapshotInfo};
 pub use span::Span;

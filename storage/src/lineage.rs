@@ -34,7 +34,7 @@ pub struct Trust {
 
 /// Why a snapshot is not of the trusted ledger.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Mistrust {
+pub enum LineageError {
     /// The caller gave neither waypoint nor genesis.
     #[error(
         "no trusted ledger is given: give the waypoint NUMBER:0xHASH of the export's batch, or the genesis"
@@ -58,14 +58,15 @@ impl Trust {
     /// Checks that a ledger with this genesis, and this info at the snapshot, is the trusted one.
     ///
     /// # Errors
-    /// [`Mistrust`].
-    pub fn check(&self, genesis: &Genesis, info: &LedgerInfo) -> Result<(), Mistrust> {
-        let invalid = |error: slipstream_types::CodecError| Mistrust::Genesis { reason: error.to_string() };
+    /// [`LineageError`].
+    pub fn check(&self, genesis: &Genesis, info: &LedgerInfo) -> Result<(), LineageError> {
+        let invalid =
+            |error: slipstream_types::CodecError| LineageError::Genesis { reason: error.to_string() };
         let own = Waypoint::of(&genesis.ledger_info().map_err(invalid)?);
         if let Some(trusted) = &self.genesis
             && trusted != genesis
         {
-            return Err(Mistrust::Genesis { reason: "it differs from the given genesis".into() });
+            return Err(LineageError::Genesis { reason: "it differs from the given genesis".into() });
         }
         let is_genesis_trusted = self.genesis.is_some() || self.waypoint == Some(own);
         let found = Waypoint::of(info);
@@ -73,7 +74,7 @@ impl Trust {
             Some(waypoint) if waypoint == found || waypoint == own => Ok(()),
             Some(waypoint) if waypoint.number == found.number || waypoint.number == BatchNumber::GENESIS => {
                 let reason = format!("the waypoint is {waypoint}, but this export has {found}");
-                Err(Mistrust::Snapshot { reason })
+                Err(LineageError::Snapshot { reason })
             }
             // The export does not have the ledger from an earlier waypoint to here.
             Some(waypoint) if !is_genesis_trusted => {
@@ -81,11 +82,11 @@ impl Trust {
                     "the waypoint {waypoint} cannot vouch for batch {}: give that batch's waypoint, or the genesis",
                     found.number
                 );
-                Err(Mistrust::Snapshot { reason })
+                Err(LineageError::Snapshot { reason })
             }
             Some(_) => Ok(()),
             None if is_genesis_trusted => Ok(()),
-            None => Err(Mistrust::NoTrust),
+            None => Err(LineageError::NoTrust),
         }
     }
 }

@@ -15,17 +15,17 @@ use tokio::sync::watch;
 use crate::{
     backend::{Backend, WriteBatch, faulty::FaultyBackend, memory::MemoryBackend, rocks::RocksBackend},
     batch::CommitBatch,
-    changes::Next,
+    changes::NextState,
     config::StorageConfig,
     crash::{CrashPoint, Faults, Step},
-    directory::{self, Content, format},
+    directory::{self, DirectoryContent, format},
     disk::DiskGuard,
     epochs::load_epoch,
     error::StorageError,
     floors::Floors,
     frontier::Frontiers,
-    history::{facts::Facts, held::Held, seal::Sealer},
-    shared::{Current, History, Rulebook, Shared},
+    history::{held_states::HeldStates, past_rows::PastRows, seal::Sealer},
+    shared::{HeadState, History, Rulebook, Shared},
     state::Tree,
     store::Store,
 };
@@ -53,7 +53,7 @@ impl Store {
     ) -> Result<Store, StorageError> {
         fs::create_dir_all(dir).map_err(|error| StorageError::io("create", dir, error))?;
         let content = directory::look(dir)?;
-        if content == Content::Nothing {
+        if content == DirectoryContent::Nothing {
             format::begin(dir)?;
         }
         faults.pass(CrashPoint::Before(Step::Open))?;
@@ -87,25 +87,26 @@ impl Store {
     ) -> Result<Store, StorageError> {
         let floors = Floors::load(&*backend)?;
         let epoch = load_epoch(&*backend)?;
-        let loaded = Current::load(backend.snapshot(), config.tree_memory_mib, frontiers.as_ref())?;
+        let loaded = HeadState::load(backend.snapshot(), config.tree_memory_mib, frontiers.as_ref())?;
         let headers_floor = floors.of_headers();
-        let (current, is_read) = loaded
-            .map_or((None, true), |(current, is_read)| (Some(Current { headers_floor, ..current }), is_read));
+        let (current, is_read) = loaded.map_or((None, true), |(current, is_read)| {
+            (Some(HeadState { headers_floor, ..current }), is_read)
+        });
         let head = current.as_ref().map(|current| current.record.number);
-        let facts = Arc::new(Facts::load(backend.clone(), head.unwrap_or_default())?);
+        let past_rows = Arc::new(PastRows::load(backend.clone(), head.unwrap_or_default())?);
         let (disk, poisoned) = (disk.map(Arc::new), Arc::new(AtomicBool::new(false)));
         let history = History {
             behind: AtomicU64::new(0),
             start: head.unwrap_or_default(),
-            held: Mutex::new(Held::new(config.tuning)),
+            held: Mutex::new(HeldStates::new(config.tuning)),
             sealer: Sealer::new(
-                Arc::clone(&facts),
+                Arc::clone(&past_rows),
                 Arc::clone(&backend),
                 disk.clone(),
                 Arc::clone(&poisoned),
                 config.tuning,
             ),
-            facts,
+            past_rows,
         };
         let store = Store(Arc::new(Shared {
             backend,
@@ -162,7 +163,7 @@ impl Store {
             delta_blob: Some(&delta_blob),
             ..CommitBatch::new(&header, &delta)
         };
-        match writer.stage(None, &[batch], Next::of(Tree::default(), &[&delta])?) {
+        match writer.stage(None, &[batch], NextState::of(Tree::default(), &[&delta])?) {
             Ok(staged) => writer.persist(None, &[batch], staged, self.new_version(), true),
             Err(refused) => Err(refused.error),
         }

@@ -12,7 +12,7 @@ use slipstream_types::{
 
 use crate::{
     error::StorageError,
-    shared::Current,
+    shared::HeadState,
     state::{Tree, Update},
     store::Store,
     trees::RecentTrees,
@@ -77,7 +77,7 @@ impl Store {
 
     /// Evicts remembered trees that are too old for a head, or take too much memory. While a commit has the head's
     /// tree, memory is checked at the next head instead.
-    pub(crate) fn keep_within(&self, trees: &mut RecentTrees, current: &Current) {
+    pub(crate) fn keep_within(&self, trees: &mut RecentTrees, current: &HeadState) {
         let config = &self.0.config;
         trees.release(current.record.number, current.record.active, config.tuning.provable_batches);
         if let Some(tree) = &*current.tree.lock() {

@@ -14,11 +14,11 @@ use std::ops::ControlFlow;
 use slipstream_types::{BatchHeader, BatchNumber, BlobKind, accumulator::NodePosition};
 
 use crate::{
-    backend::{Backend, Column, Direction, Dropped, Upkeep, WriteBatch},
+    backend::{Backend, Column, Direction, FreedSpace, Upkeep, WriteBatch},
     config::PruneConfig,
     error::StorageError,
     schema::{self, HeadRecord, KINDS, PRUNED_HEADERS_KEY, PRUNED_KEY, PrunedRecord},
-    shared::Current,
+    shared::HeadState,
     store::Store,
     takeover::RESTORE_HEADERS_MAX,
     window::Window,
@@ -181,8 +181,8 @@ pub(crate) fn drop_files(
 /// compacted.
 fn drop_headers(backend: &dyn Upkeep, lowest: BatchNumber) -> Result<Pruned, StorageError> {
     backend.forget_headers_below(lowest.get());
-    let mut dropped = Dropped::default();
-    let mut add = |more: Dropped| {
+    let mut dropped = FreedSpace::default();
+    let mut add = |more: FreedSpace| {
         dropped.bytes += more.bytes;
         dropped.bytes_in_snapshots += more.bytes_in_snapshots;
     };
@@ -202,8 +202,8 @@ fn drop_headers(backend: &dyn Upkeep, lowest: BatchNumber) -> Result<Pruned, Sto
 }
 
 impl Pruned {
-    fn of(kind: PrunedKind, lowest: BatchNumber, dropped: Dropped) -> Pruned {
-        let Dropped { bytes, bytes_in_snapshots } = dropped;
+    fn of(kind: PrunedKind, lowest: BatchNumber, dropped: FreedSpace) -> Pruned {
+        let FreedSpace { bytes, bytes_in_snapshots } = dropped;
         Pruned { kind, lowest, bytes, bytes_in_snapshots }
     }
 }
@@ -258,7 +258,7 @@ impl Writer<'_> {
     /// Returns the floor of headers that their window requires, if the rest of the store allows it. Blobs, past
     /// states, snapshots and the newest certificate keep their headers; past states and snapshots also keep the
     /// earlier ones that BLOCKHASH needs.
-    fn headers_floor(&self, current: &Current, blobs: &PrunedRecord) -> Result<BatchNumber, StorageError> {
+    fn headers_floor(&self, current: &HeadState, blobs: &PrunedRecord) -> Result<BatchNumber, StorageError> {
         let Store(shared) = self.store;
         let (backend, floor) = (&*shared.backend, shared.floors.headers());
         let window = match shared.config.prune.headers {

@@ -17,8 +17,8 @@ use crate::{
     error::StorageError,
     floors::{read_headers_floor, read_record},
     history::{
-        facts::{Facts, recorded_from},
-        past::Past,
+        past_rows::{PastRows, recorded_from},
+        past_state::PastState,
     },
     ledger::decode_blob,
     schema::{self, GENESIS_KEY, HEAD_KEY, HeadRecord, PrunedRecord, kind_index},
@@ -196,8 +196,10 @@ impl ReadOnly {
         }
         if at < head {
             let header = self.header(at)?.ok_or(StorageError::StateNotKept { number: at })?;
-            let facts = Facts::load(Arc::clone(&self.reader), head)?;
-            if let Some(row) = Past::new(header, head, Arc::new(facts)).rows(&[path])?.pop().flatten() {
+            let past_rows = PastRows::load(Arc::clone(&self.reader), head)?;
+            if let Some(row) =
+                PastState::new(header, head, Arc::new(past_rows)).rows(&[path])?.pop().flatten()
+            {
                 return Ok(row);
             }
         }

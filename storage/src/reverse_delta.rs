@@ -17,7 +17,7 @@ use crate::{
     backend::{Column, WriteBatch},
     changes::{code_of, named_codes, prepare, with_paths},
     error::{RangeDeltaError, StorageError},
-    history::{facts::recorded_from, seal::link},
+    history::{past_rows::recorded_from, seal::link},
     history_log::LogEntry,
     past_states::row_of,
     schema::{self, HISTORY_KEY, SEALED_KEY},
@@ -252,7 +252,7 @@ impl PastStates {
         }
         // Set before the rows are there, because a compaction would drop them again. Readers are let in once they
         // are.
-        store.0.backend.forget_history_up_to(history.facts.floor().min(to).get());
+        store.0.backend.forget_history_up_to(history.past_rows.floor().min(to).get());
         let entries = rows.iter().map(|(path, batch, row)| LogEntry { path: &path.0, batch: *batch, row });
         store.guard(|backend| link(backend, entries))?;
         let mut writes = WriteBatch::default();
@@ -260,13 +260,13 @@ impl PastStates {
             writes.put(Column::Codes, hash.0, code);
         }
         writes.put(Column::Meta, HISTORY_KEY, schema::encode(&to));
-        history.facts.seal(self.lowest, |sealed| {
+        history.past_rows.seal(self.lowest, |sealed| {
             if let Some(sealed) = sealed {
                 writes.put(Column::Meta, SEALED_KEY, schema::encode(&sealed));
             }
             store.write(writes, true)
         })?;
-        history.facts.lower_floor(to);
+        history.past_rows.lower_floor(to);
         writer.replace_record(&current, current.record);
         Ok(())
     }

@@ -6,10 +6,10 @@ use slipstream_types::Delta;
 
 use crate::{
     batch::CommitBatch,
-    changes::{Changes, Next},
+    changes::{Changes, NextState},
     error::StorageError,
-    shared::Current,
-    stage::{Base, Refused, Staged, check_follows},
+    shared::HeadState,
+    stage::{CommitBase, RefusedCommit, StagedCommit, check_follows},
     state::Tree,
     store::Store,
     writer::Writer,
@@ -48,15 +48,15 @@ impl Writer<'_> {
         let [first, following @ ..] = groups else { return Ok(()) };
         let mut current = self.store.current()?;
         check_follows(current.record.number, current.head.digest, first[0].header)?;
-        let stage = |base: Base<'_>, group: &[CommitBatch<'_>], tree: Tree| {
-            Next::of(tree, &deltas(group)).map(|next| self.stage(Some(base), group, next))
+        let stage = |base: CommitBase<'_>, group: &[CommitBatch<'_>], tree: Tree| {
+            NextState::of(tree, &deltas(group)).map(|next| self.stage(Some(base), group, next))
         };
         let tree = self.take_tree(&current)?;
         let mut staged = stage(self.base(&current), first, tree)?;
         for (group, next_group) in groups.iter().zip(following) {
-            let Staged { head, record, epoch, tree, updates, codes, touched, mut writes } =
+            let StagedCommit { head, record, epoch, tree, updates, codes, touched, mut writes } =
                 staged.map_err(|refused| self.refuse_group(&current, group, *refused))?;
-            let base = Base { head: &head, record: &record, codes: &codes, epoch };
+            let base = CommitBase { head: &head, record: &record, codes: &codes, epoch };
             let write = || {
                 self.put_history(Some(&current), group, &touched, &mut writes)?;
                 self.store.write(writes, true)
@@ -76,7 +76,7 @@ impl Writer<'_> {
             self.install_after(before, &current);
             staged = next?.map(|staged| {
                 let tree = staged.tree.read_ahead_of(current.rows(), 1);
-                Staged { tree, ..staged }
+                StagedCommit { tree, ..staged }
             });
         }
         let last = groups[following.len()];
@@ -86,7 +86,12 @@ impl Writer<'_> {
 
     /// Commits the part of a refused group before the batch that does not fit. Returns that batch's error, or an
     /// earlier one.
-    fn refuse_group(&self, current: &Current, group: &[CommitBatch<'_>], refused: Refused) -> StorageError {
+    fn refuse_group(
+        &self,
+        current: &HeadState,
+        group: &[CommitBatch<'_>],
+        refused: RefusedCommit,
+    ) -> StorageError {
         let index = refused.index;
         let fitting = match self.refuse(current, refused) {
             error @ StorageError::StateRootMismatch { .. } if index > 0 => {
@@ -105,7 +110,7 @@ impl Writer<'_> {
     /// them.
     fn first_mismatch(
         &self,
-        current: &Current,
+        current: &HeadState,
         group: &[CommitBatch<'_>],
         mut mismatch: StorageError,
     ) -> Result<(usize, StorageError), StorageError> {

@@ -16,7 +16,7 @@ use crate::{backend::Direction, error::StorageError, schema, store::Store};
 
 /// The progress of a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Scrubbed {
+pub struct ScrubProgress {
     /// Where the next step begins; `None` if the last rows were compared.
     pub next: Option<Path>,
     /// Rows that were compared.
@@ -30,7 +30,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StorageError::Corrupt`] names rows that do not match the state root; or errors of the disk.
-    pub fn scrub(&self, from: Path) -> Result<Scrubbed, StorageError> {
+    pub fn scrub(&self, from: Path) -> Result<ScrubProgress, StorageError> {
         let (current, tree) = self.current_with_tree()?;
         let (start, rows_max) = (Instant::now(), self.0.config.tuning.scrub_rows);
         let mut leaves = Leaves::default();
@@ -46,7 +46,7 @@ impl Store {
                 "the state rows from {from:?} to {last:?} do not match the head's state: {error}"
             ))
         })?;
-        Ok(Scrubbed { next: last.successor(), rows: leaves.len() as u64, time: start.elapsed() })
+        Ok(ScrubProgress { next: last.successor(), rows: leaves.len() as u64, time: start.elapsed() })
     }
 
     /// Records that a whole round found nothing: every row was compared with the tree since the store was opened.

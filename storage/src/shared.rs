@@ -1,4 +1,4 @@
-//! [`Shared`]: the common part of a store's handles; [`Current`]: the part that belongs to one head.
+//! [`Shared`]: the common part of a store's handles; [`HeadState`]: the part that belongs to one head.
 
 use std::{
     collections::BTreeMap,
@@ -21,8 +21,8 @@ use crate::{
     disk::DiskGuard,
     error::StorageError,
     floors::Floors,
-    frontier::{Frontiers, Title},
-    history::{facts::Facts, held::Held, seal::Sealer},
+    frontier::{Frontiers, TreeId},
+    history::{held_states::HeldStates, past_rows::PastRows, seal::Sealer},
     nodes::{load_accumulator, read_node},
     schema::{self, HEAD_KEY, HeadRecord},
     snapshot::Snapshot,
@@ -54,7 +54,7 @@ pub(crate) struct Shared {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) config: StorageConfig,
     /// `None` before there is a genesis.
-    pub(crate) current: RwLock<Option<Arc<Current>>>,
+    pub(crate) current: RwLock<Option<Arc<HeadState>>>,
     /// Locked by [`crate::writer`] alone.
     pub(crate) writer: Mutex<()>,
     pub(crate) poisoned: Arc<AtomicBool>,
@@ -64,7 +64,7 @@ pub(crate) struct Shared {
     pub(crate) head_sender: watch::Sender<BatchNumber>,
     /// Oldest first.
     pub(crate) snapshots: Mutex<Vec<Arc<Snapshot>>>,
-    /// Counts the states so far: see [`Current::version`].
+    /// Counts the states so far: see [`HeadState::version`].
     pub(crate) versions: AtomicU64,
     /// See [`crate::Store::epoch`].
     pub(crate) epoch: AtomicU64,
@@ -83,7 +83,7 @@ pub(crate) struct Shared {
 }
 
 /// Everything that belongs to one head. It never changes: a commit replaces it.
-pub(crate) struct Current {
+pub(crate) struct HeadState {
     pub(crate) head: Head,
     pub(crate) record: HeadRecord,
     /// A number of this process that identifies the state, so that a speculation knows its base.
@@ -114,8 +114,8 @@ pub(crate) struct History {
     /// The head when the store was opened. The store seals the log up to there at once.
     pub(crate) start: BatchNumber,
     /// Held states up to the head's. Their trees are not kept.
-    pub(crate) held: Mutex<Held<Arc<Current>>>,
-    pub(crate) facts: Arc<Facts>,
+    pub(crate) held: Mutex<HeldStates<Arc<HeadState>>>,
+    pub(crate) past_rows: Arc<PastRows>,
     /// Dropped before what it works on.
     pub(crate) sealer: Sealer,
 }
@@ -143,17 +143,17 @@ impl Head {
     }
 }
 
-impl Current {
+impl HeadState {
     /// Reads the head, and checks that rows, accumulator and header belong together. Without frontiers, it reads all
     /// rows. Returns whether it did.
     pub(crate) fn load(
         reader: Arc<dyn Reader>,
         tree_memory_mib: u64,
         frontiers: Option<&Frontiers>,
-    ) -> Result<Option<(Current, bool)>, StorageError> {
+    ) -> Result<Option<(HeadState, bool)>, StorageError> {
         let Some((record, head)) = Head::load(&*reader)? else { return Ok(None) };
         let headers_floor = Arc::default();
-        let current = Current { head, record, version: 0, tree: Mutex::default(), reader, headers_floor };
+        let current = HeadState { head, record, version: 0, tree: Mutex::default(), reader, headers_floor };
         let (tree, is_read) = current.load_tree(tree_memory_mib, frontiers)?;
         *current.tree.lock() = Some(tree);
         Ok(Some((current, is_read)))
@@ -165,10 +165,10 @@ impl Current {
         tree_memory_mib: u64,
         frontiers: Option<&Frontiers>,
     ) -> Result<(Tree, bool), StorageError> {
-        let Current { head, record, .. } = self;
+        let HeadState { head, record, .. } = self;
         let resident_max = Tree::resident_max(tree_memory_mib);
         let wanted =
-            Title { number: record.number, column: record.active, state_root: head.header.state_root };
+            TreeId { number: record.number, column: record.active, state_root: head.header.state_root };
         let found = frontiers.and_then(|frontiers| frontiers.load(&wanted, self.rows(), resident_max));
         if let Some(tree) = found {
             return Ok((tree, false));

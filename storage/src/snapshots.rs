@@ -7,7 +7,7 @@ use slipstream_types::{BatchNumber, Certificate};
 use crate::{
     backend::WriteBatch,
     error::StorageError,
-    shared::Current,
+    shared::HeadState,
     snapshot::{Snapshot, SnapshotInfo},
     state::{Tree, load::ColumnRows},
     store::Store,
@@ -106,7 +106,7 @@ impl Store {
 impl Writer<'_> {
     /// Freezes the head's state if a snapshot is due, and frees snapshots beyond the number kept. A snapshot only
     /// serves others, so its failure is logged and does not fail the commit.
-    pub(crate) fn make_snapshot(&self, current: &Current, certificate: &Certificate) {
+    pub(crate) fn make_snapshot(&self, current: &HeadState, certificate: &Certificate) {
         let number = current.record.number;
         if !self.store.is_snapshot_due(number) || matches!(self.store.snapshot(number), Ok(Some(_))) {
             return;
@@ -135,7 +135,7 @@ impl Writer<'_> {
 
     fn take_snapshot(
         &self,
-        current: &Current,
+        current: &HeadState,
         certificate: &Certificate,
     ) -> Result<SnapshotInfo, StorageError> {
         let number = current.record.number;

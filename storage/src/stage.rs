@@ -9,18 +9,18 @@ use slipstream_types::{
 use crate::{
     backend::{Column, Reader, WriteBatch},
     batch::CommitBatch,
-    changes::{Changes, Next, Touched},
+    changes::{Changes, NextState, RowChange},
     error::StorageError,
     kept::KeptRecord,
     schema::{self, GENESIS_KEY, HEAD_KEY, HeadRecord, StateColumn},
-    shared::{Current, Head},
+    shared::{Head, HeadState},
     state::{Tree, Update},
     transactions::place_key,
     writer::Writer,
 };
 
 /// Checked batches, ready to be written all at once.
-pub(crate) struct Staged {
+pub(crate) struct StagedCommit {
     pub(crate) head: Head,
     pub(crate) record: HeadRecord,
     /// The last epoch whose validators are known after the write.
@@ -30,13 +30,13 @@ pub(crate) struct Staged {
     /// Hashes of the code that the write adds.
     pub(crate) codes: BTreeSet<Digest>,
     /// The rows that the batches change, for the history.
-    pub(crate) touched: Vec<Touched>,
+    pub(crate) touched: Vec<RowChange>,
     pub(crate) writes: WriteBatch,
 }
 
 /// The ledger and tree that batches are staged on.
 #[derive(Clone, Copy)]
-pub(crate) struct Base<'a> {
+pub(crate) struct CommitBase<'a> {
     pub(crate) head: &'a Head,
     pub(crate) record: &'a HeadRecord,
     /// Hashes of the base's code that may not be written yet; empty for the head.
@@ -46,7 +46,7 @@ pub(crate) struct Base<'a> {
 }
 
 /// Why batches were refused, and the tree with their changes.
-pub(crate) struct Refused {
+pub(crate) struct RefusedCommit {
     pub(crate) error: StorageError,
     /// Index of the first batch that does not fit. For a wrong root it is the last batch, though an earlier one may
     /// be wrong.
@@ -60,12 +60,12 @@ impl Writer<'_> {
     /// genesis. At least one batch is given, and `next` is the state after the last.
     pub(crate) fn stage(
         &self,
-        base: Option<Base<'_>>,
+        base: Option<CommitBase<'_>>,
         batches: &[CommitBatch<'_>],
-        next: Next,
-    ) -> Result<Staged, Box<Refused>> {
+        next: NextState,
+    ) -> Result<StagedCommit, Box<RefusedCommit>> {
         let mut writes = WriteBatch::default();
-        let Next { tree, changes, updates } = next;
+        let NextState { tree, changes, updates } = next;
         let checked = check_order(base, batches)
             .and_then(|digests| {
                 for (index, batch) in batches.iter().enumerate() {
@@ -78,14 +78,14 @@ impl Writer<'_> {
             .and_then(|digests| self.next_head(base, batches, &digests, &mut writes));
         let (head, epoch) = match checked {
             Ok(checked) => checked,
-            Err((index, error)) => return Err(Box::new(Refused { error, index, tree, updates })),
+            Err((index, error)) => return Err(Box::new(RefusedCommit { error, index, tree, updates })),
         };
         let (mut record, mut kept) = (base.map(|base| *base.record), None);
         for (index, batch) in batches.iter().enumerate() {
             if let Some(record) = &record
                 && let Err(error) = self.leave_lacking(record, batch, &mut kept)
             {
-                return Err(Box::new(Refused { error, index, tree, updates }));
+                return Err(Box::new(RefusedCommit { error, index, tree, updates }));
             }
             record = Some(next_record(record, batch));
         }
@@ -99,11 +99,11 @@ impl Writer<'_> {
             self.put_parts(&mut writes, batch);
         }
         writes.put(Column::Meta, HEAD_KEY, schema::encode(&record));
-        Ok(Staged { head, record, epoch, tree, updates, codes, touched, writes })
+        Ok(StagedCommit { head, record, epoch, tree, updates, codes, touched, writes })
     }
 
     /// Rolls a refused tree back, and returns the reason for the refusal.
-    pub(crate) fn refuse(&self, current: &Current, refused: Refused) -> StorageError {
+    pub(crate) fn refuse(&self, current: &HeadState, refused: RefusedCommit) -> StorageError {
         self.return_tree(current, refused.tree, [refused.updates]);
         refused.error
     }
@@ -112,7 +112,7 @@ impl Writer<'_> {
     /// full. `updates` are those since the head, the newest first. A copied tree has none, and needs no restoring.
     pub(crate) fn return_tree<const N: usize>(
         &self,
-        current: &Current,
+        current: &HeadState,
         mut tree: Tree,
         updates: [Option<Vec<Update>>; N],
     ) {
@@ -130,9 +130,9 @@ impl Writer<'_> {
     }
 
     /// The base for the next batch.
-    pub(crate) fn base<'a>(&self, current: &'a Current) -> Base<'a> {
+    pub(crate) fn base<'a>(&self, current: &'a HeadState) -> CommitBase<'a> {
         static NONE: BTreeSet<Digest> = BTreeSet::new();
-        Base { head: &current.head, record: &current.record, codes: &NONE, epoch: self.store.epoch() }
+        CommitBase { head: &current.head, record: &current.record, codes: &NONE, epoch: self.store.epoch() }
     }
 
     fn check_codes(
@@ -160,7 +160,7 @@ impl Writer<'_> {
     /// Returns the ledger with these batches' headers, and the last known epoch. Adds what it stores to `writes`.
     fn next_head(
         &self,
-        base: Option<Base<'_>>,
+        base: Option<CommitBase<'_>>,
         batches: &[CommitBatch<'_>],
         digests: &[Digest],
         writes: &mut WriteBatch,
@@ -259,7 +259,7 @@ impl Writer<'_> {
 type AtBatch = (usize, StorageError);
 
 /// Checks that the batches follow the head and each other. Returns the digests of their headers.
-fn check_order(base: Option<Base<'_>>, batches: &[CommitBatch<'_>]) -> Result<Vec<Digest>, AtBatch> {
+fn check_order(base: Option<CommitBase<'_>>, batches: &[CommitBatch<'_>]) -> Result<Vec<Digest>, AtBatch> {
     let mut before = base.map(|base| (base.head.header.number, base.head.digest));
     let mut digests = Vec::with_capacity(batches.len());
     for (index, batch) in batches.iter().enumerate() {

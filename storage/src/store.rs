@@ -15,7 +15,7 @@ use crate::{
     disk::DiskRoom,
     error::StorageError,
     schema,
-    shared::{Current, Head, Shared},
+    shared::{Head, HeadState, Shared},
 };
 
 /// The store. A clone is another handle to the same store. All methods may be called from any thread, and block.
@@ -98,7 +98,7 @@ impl Store {
         Ok(self.0.backend.get(Column::Codes, &hash.0)?.is_some())
     }
 
-    pub(crate) fn current(&self) -> Result<Arc<Current>, StorageError> {
+    pub(crate) fn current(&self) -> Result<Arc<HeadState>, StorageError> {
         self.0.current.read().clone().ok_or(StorageError::NotInitialized)
     }
 

@@ -13,10 +13,10 @@ use slipstream_types::{
 use crate::{
     backend::{Column, IoCounts, Reader},
     error::StorageError,
-    history::past::Past,
+    history::past_state::PastState,
     nodes::read_node,
     schema,
-    shared::Current,
+    shared::HeadState,
     store::Store,
 };
 
@@ -24,9 +24,9 @@ use crate::{
 /// from being freed: drop it when the head has moved on.
 #[derive(Clone)]
 pub struct View {
-    current: Arc<Current>,
+    current: Arc<HeadState>,
     /// The past state that it shows instead of the head's.
-    past: Option<Arc<Past>>,
+    past: Option<Arc<PastState>>,
 }
 
 impl fmt::Debug for View {
@@ -57,11 +57,11 @@ impl Store {
 }
 
 impl View {
-    pub(crate) fn new(current: Arc<Current>) -> View {
+    pub(crate) fn new(current: Arc<HeadState>) -> View {
         View { current, past: None }
     }
 
-    pub(crate) fn of_past(current: Arc<Current>, past: Past) -> View {
+    pub(crate) fn of_past(current: Arc<HeadState>, past: PastState) -> View {
         View { current, past: Some(Arc::new(past)) }
     }
 

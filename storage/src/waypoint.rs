@@ -21,17 +21,17 @@ const PASSED_RECORD: &str = "storage/waypoint";
 
 /// States that the ledger with the target batch passes through a waypoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Passed {
+struct PassageRecord {
     number: BatchNumber,
     hash: Digest,
     target: BatchNumber,
     target_digest: Digest,
 }
 
-impl Passed {
-    fn of(waypoint: &Waypoint, target: &BatchHeader) -> Passed {
+impl PassageRecord {
+    fn of(waypoint: &Waypoint, target: &BatchHeader) -> PassageRecord {
         let Waypoint { number, hash } = *waypoint;
-        Passed { number, hash, target: target.number, target_digest: target.digest() }
+        PassageRecord { number, hash, target: target.number, target_digest: target.digest() }
     }
 }
 
@@ -69,7 +69,7 @@ impl Store {
     /// # Errors
     /// Errors of the disk, or damage in the store.
     pub fn note_waypoint(&self, waypoint: &Waypoint, target: &BatchHeader) -> Result<(), StorageError> {
-        self.put_record(PASSED_RECORD, &schema::encode(&Passed::of(waypoint, target)))
+        self.put_record(PASSED_RECORD, &schema::encode(&PassageRecord::of(waypoint, target)))
     }
 
     /// Whether the note covers the waypoint. A note about another ledger proves nothing: the operator may since have
@@ -77,7 +77,7 @@ impl Store {
     fn is_noted(&self, waypoint: &Waypoint) -> Result<bool, StorageError> {
         let Some(passed) = self.passed()? else { return Ok(false) };
         let target = self.header(passed.target)?;
-        Ok(target.is_some_and(|target| passed == Passed::of(waypoint, &target)))
+        Ok(target.is_some_and(|target| passed == PassageRecord::of(waypoint, &target)))
     }
 
     /// If the head's ledger passes through the configured or noted waypoint, adds a note of that to a write. The
@@ -87,12 +87,16 @@ impl Store {
         head: &BatchHeader,
         writes: &mut WriteBatch,
     ) -> Result<(), StorageError> {
-        let noted = self.passed()?.map(|Passed { number, hash, .. }| Waypoint { number, hash });
+        let noted = self.passed()?.map(|PassageRecord { number, hash, .. }| Waypoint { number, hash });
         let configured = self.0.waypoint.get().copied();
         for waypoint in [configured, noted].into_iter().flatten() {
             match self.passes_waypoint(&waypoint) {
                 Ok(true) => {
-                    writes.put(Column::Records, PASSED_RECORD, schema::encode(&Passed::of(&waypoint, head)));
+                    writes.put(
+                        Column::Records,
+                        PASSED_RECORD,
+                        schema::encode(&PassageRecord::of(&waypoint, head)),
+                    );
                     return Ok(());
                 }
                 // The waypoint lies ahead, or the note is about another ledger.
@@ -104,7 +108,7 @@ impl Store {
         Ok(())
     }
 
-    fn passed(&self) -> Result<Option<Passed>, StorageError> {
+    fn passed(&self) -> Result<Option<PassageRecord>, StorageError> {
         let noted = self.record(PASSED_RECORD)?;
         noted.map(|bytes| schema::decode("waypoint record", &bytes)).transpose()
     }
@@ -117,7 +121,7 @@ impl Store {
         if waypoint.number == target.header.number {
             return compare(waypoint, &target.certificate.info);
         }
-        match self.passed()? == Some(Passed::of(waypoint, &target.header)) {
+        match self.passed()? == Some(PassageRecord::of(waypoint, &target.header)) {
             true => Ok(()),
             false => Err(StorageError::UnprovenWaypoint { waypoint: *waypoint }),
         }
@@ -153,7 +157,7 @@ pub(crate) fn passage_before(
     writes: &mut WriteBatch,
 ) -> Result<(), StorageError> {
     let Some(noted) = reader.get(Column::Records, PASSED_RECORD.as_bytes())? else { return Ok(()) };
-    let passed: Passed = schema::decode("waypoint record", &noted)?;
+    let passed: PassageRecord = schema::decode("waypoint record", &noted)?;
     if passed.number > head.number || passed.target <= head.number {
         return Ok(());
     }
@@ -161,7 +165,7 @@ pub(crate) fn passage_before(
     let target: Option<BatchHeader> = target.map(|header| schema::decode("header", &header)).transpose()?;
     if target.is_some_and(|target| target.digest() == passed.target_digest) {
         let waypoint = Waypoint { number: passed.number, hash: passed.hash };
-        writes.put(Column::Records, PASSED_RECORD, schema::encode(&Passed::of(&waypoint, head)));
+        writes.put(Column::Records, PASSED_RECORD, schema::encode(&PassageRecord::of(&waypoint, head)));
     }
     Ok(())
 }

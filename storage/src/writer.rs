@@ -9,9 +9,9 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     error::StorageError,
-    frontier::Title,
+    frontier::TreeId,
     schema::HeadRecord,
-    shared::{Current, Head, Shared},
+    shared::{Head, HeadState, Shared},
     state::Tree,
     store::Store,
 };
@@ -36,7 +36,7 @@ impl Store {
     }
 
     /// Returns the head with a copy of its tree. Waits for a commit in progress.
-    pub(crate) fn current_with_tree(&self) -> Result<(Arc<Current>, Tree), StorageError> {
+    pub(crate) fn current_with_tree(&self) -> Result<(Arc<HeadState>, Tree), StorageError> {
         let writer = self.writer();
         let current = self.current()?;
         let tree = writer.copy_tree(&current)?;
@@ -45,7 +45,7 @@ impl Store {
 
     /// As [`Store::current_with_tree`], for a reader. If the tree is in its place, it copies the tree without the
     /// lock; it never builds one from rows. Returns `None` if a commit keeps the tree longer than [`PATIENCE`].
-    pub(crate) fn current_with_tree_in_time(&self) -> Result<Option<(Arc<Current>, Tree)>, StorageError> {
+    pub(crate) fn current_with_tree_in_time(&self) -> Result<Option<(Arc<HeadState>, Tree)>, StorageError> {
         let in_place = || -> Result<_, StorageError> {
             let current = self.current()?;
             let tree = current.tree.lock().clone();
@@ -63,7 +63,7 @@ impl Store {
 
 impl Writer<'_> {
     /// Takes the head's tree, to be changed.
-    pub(crate) fn take_tree(&self, current: &Current) -> Result<Tree, StorageError> {
+    pub(crate) fn take_tree(&self, current: &HeadState) -> Result<Tree, StorageError> {
         if let Some(tree) = current.tree.lock().take() {
             return Ok(tree);
         }
@@ -75,13 +75,13 @@ impl Writer<'_> {
     }
 
     /// Returns a copy of the head's tree, which stays in its place.
-    pub(crate) fn copy_tree(&self, current: &Current) -> Result<Tree, StorageError> {
+    pub(crate) fn copy_tree(&self, current: &HeadState) -> Result<Tree, StorageError> {
         let tree = self.take_tree(current)?;
         *current.tree.lock() = Some(tree.clone());
         Ok(tree)
     }
 
-    /// Builds the [`Current`] of a head that was just written, with its rows as they are now. It shrinks the tree to
+    /// Builds the [`HeadState`] of a head that was just written, with its rows as they are now. It shrinks the tree to
     /// the budget.
     pub(crate) fn current_of(
         &self,
@@ -89,10 +89,10 @@ impl Writer<'_> {
         record: HeadRecord,
         version: u64,
         tree: Option<Tree>,
-    ) -> Arc<Current> {
+    ) -> Arc<HeadState> {
         let reader = self.store.0.backend.snapshot();
         let headers_floor = self.store.0.floors.of_headers();
-        let current = Current { head, record, version, tree: Mutex::default(), reader, headers_floor };
+        let current = HeadState { head, record, version, tree: Mutex::default(), reader, headers_floor };
         *current.tree.lock() = tree.map(|tree| {
             let mut tree = tree.read_from(current.rows());
             tree.shrink(Tree::resident_max(self.store.0.config.tree_memory_mib));
@@ -102,7 +102,7 @@ impl Writer<'_> {
     }
 
     /// Replaces the head by itself with another record, and with the backend as it is now. Its state stays the same.
-    pub(crate) fn replace_record(&self, current: &Current, record: HeadRecord) {
+    pub(crate) fn replace_record(&self, current: &HeadState, record: HeadRecord) {
         let tree = current.tree.lock().take();
         let replaced = self.current_of(current.head.clone(), record, current.version, tree);
         self.store.0.current.write().replace(replaced);
@@ -110,7 +110,7 @@ impl Writer<'_> {
 
     /// Begins to note what is touched after the head that the store was opened at. If all rows were read for it,
     /// saves its tree, so that the next start is fast.
-    pub(crate) fn begin_frontiers(&self, current: &Current) {
+    pub(crate) fn begin_frontiers(&self, current: &HeadState) {
         let Some(frontiers) = &self.store.0.frontiers else { return };
         match self.store.is_unread() {
             true => frontiers.begin(current.record.number),
@@ -120,21 +120,21 @@ impl Writer<'_> {
 
     /// Has the upper part of a head's tree written in the background: see [`crate::frontier`]. The head must be the
     /// store's.
-    pub(crate) fn save_frontier(&self, current: &Current) {
+    pub(crate) fn save_frontier(&self, current: &HeadState) {
         let Shared { frontiers: Some(frontiers), snapshots, .. } = &*self.store.0 else { return };
         let kept = snapshots.lock().iter().map(|snapshot| snapshot.info().number).collect();
-        let Current { head, record, tree, .. } = current;
+        let HeadState { head, record, tree, .. } = current;
         let Some(tree) = &*tree.lock() else { return };
         if let Err(error) = self.store.check_room(tree.frontier_bytes()) {
             return tracing::warn!(%error, "cannot write the state tree's upper part: the next start takes longer");
         }
         let title =
-            Title { number: record.number, column: record.active, state_root: head.header.state_root };
+            TreeId { number: record.number, column: record.active, state_root: head.header.state_root };
         frontiers.save(title, tree.frontier(), kept);
     }
 
     /// As [`Writer::save_frontier`], if enough was touched since the last one.
-    pub(crate) fn save_due_frontier(&self, current: &Current) {
+    pub(crate) fn save_due_frontier(&self, current: &HeadState) {
         let leaves = current.tree.lock().as_ref().map_or(0, Tree::leaves);
         if self.store.0.frontiers.as_ref().is_some_and(|frontiers| frontiers.is_due(leaves)) {
             self.save_frontier(current);

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use slipstream_storage::{Mistrust, PieceError, StorageError};
+use slipstream_storage::{LineageError, PieceError, StorageError};
 use slipstream_types::BatchNumber;
 
-use crate::location::{BadLocation, Location};
+use crate::location::{Location, LocationError};
 
 /// Why an operation on an archive failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     /// The text is not the URL of an archive.
     #[error(transparent)]
-    Location(#[from] BadLocation),
+    Location(#[from] LocationError),
     /// The object store failed. Where retries can help, the request was retried several times.
     #[error("cannot {action} {name} in {location}: {source}")]
     Store {
@@ -53,7 +53,7 @@ pub enum ArchiveError {
         /// Location of the archive.
         location: Location,
         /// The contradiction to the trusted ledger.
-        mistrust: Mistrust,
+        mistrust: LineageError,
     },
     /// The archive lists no such snapshot.
     #[error("{location} has no snapshot{}: `slipstream snapshot list {location}` shows the existing snapshots", of_batch(*number))]

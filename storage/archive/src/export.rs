@@ -54,7 +54,7 @@ pub struct Exported {
 
 /// The existing objects that a manifest may name, by the hashes in their names.
 #[derive(Debug, Default)]
-struct Known(HashMap<Digest, Object>);
+struct KnownObjects(HashMap<Digest, Object>);
 
 /// An object to be written.
 struct Upload {
@@ -65,17 +65,17 @@ struct Upload {
 /// The data that the threads that read the state share.
 struct Scan {
     snapshot: Arc<Snapshot>,
-    known: Known,
+    known: KnownObjects,
     run: RunId,
     ranges: Vec<Place>,
     /// Index of the next range.
     next: AtomicUsize,
-    found: Mutex<Found>,
+    found: Mutex<ScanResult>,
 }
 
 /// The objects found so far.
 #[derive(Default)]
-struct Found {
+struct ScanResult {
     pieces: Vec<PieceEntry>,
     packs: Vec<PackEntry>,
     codes: BTreeSet<Digest>,
@@ -114,7 +114,7 @@ impl Archive {
             found: Mutex::default(),
         });
         let (uploaded, uploaded_bytes) = self.upload(&scan).await?;
-        let Found { mut pieces, packs, .. } = std::mem::take(&mut *scan.found.lock());
+        let ScanResult { mut pieces, packs, .. } = std::mem::take(&mut *scan.found.lock());
         pieces.sort_unstable_by(|a, b| a.piece.place.path().cmp(b.piece.place.path()));
         let list = pieces.iter().map(|entry| entry.piece.clone()).collect();
         PieceMap::new(list, lineage.info().state_root)?;
@@ -161,7 +161,7 @@ impl Archive {
 
     /// Returns the objects that a manifest may name without sending them: those of the listed snapshots, and those
     /// written lately. [`Archive::prune`] explains why the latter stay.
-    async fn known(&self, now_ms: u64) -> Result<Known, ArchiveError> {
+    async fn known(&self, now_ms: u64) -> Result<KnownObjects, ArchiveError> {
         let mut named = HashMap::new();
         for entry in self.manifests(SNAPSHOTS).await?.iter().take(MANIFESTS_READ) {
             match self.manifest(&entry.name, SNAPSHOTS).await {
@@ -177,7 +177,7 @@ impl Archive {
             }
         }
         let recent_ms = u64::try_from(RECENT.as_millis()).unwrap_or(u64::MAX);
-        let mut known = Known::default();
+        let mut known = KnownObjects::default();
         for folder in [PIECES, CODES] {
             self.list(folder, OBJECTS_MAX, |object| {
                 let (written_ms, len) = (modified_ms(&object), u32::try_from(object.size).ok());

@@ -51,7 +51,7 @@ mod supply;
 pub use entry::ArchiveEntry;
 pub use error::ArchiveError;
 pub use export::Exported;
-pub use location::{BadLocation, Location};
+pub use location::{Location, LocationError};
 pub use manifest::ArchiveSummary;
 pub use prune::{DamagedManifest, GRACE, OnDamage, PrunedArchive};
 pub use snapshot::ArchivedSnapshot;

@@ -25,7 +25,7 @@ pub(crate) enum Scheme {
 
 /// Why a text is not the URL of an archive. The text is not repeated, because it may hold a secret.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum BadLocation {
+pub enum LocationError {
     /// The text is not a URL of a known kind.
     #[error("an archive URL has the form s3://BUCKET/PREFIX, https://HOST/PATH or file:///DIR")]
     NotAnArchive,
@@ -66,22 +66,22 @@ impl Location {
 }
 
 impl FromStr for Location {
-    type Err = BadLocation;
+    type Err = LocationError;
 
-    fn from_str(text: &str) -> Result<Location, BadLocation> {
-        let url = Url::parse(text).map_err(|_| BadLocation::NotAnArchive)?;
+    fn from_str(text: &str) -> Result<Location, LocationError> {
+        let url = Url::parse(text).map_err(|_| LocationError::NotAnArchive)?;
         let has_user = !url.username().is_empty() || url.password().is_some();
         if has_user || url.query().is_some() || url.fragment().is_some() {
-            return Err(BadLocation::Credentials);
+            return Err(LocationError::Credentials);
         }
         let has_host = url.host_str().is_some_and(|host| !host.is_empty());
         let scheme = match url.scheme() {
             "s3" if has_host && url.port().is_none() => Scheme::S3,
             "https" if has_host => Scheme::Http,
             "http" if is_loopback(&url) => Scheme::Http,
-            "http" => return Err(BadLocation::PlainHttp),
+            "http" => return Err(LocationError::PlainHttp),
             "file" if !has_host && url.to_file_path().is_ok() => Scheme::File,
-            _ => return Err(BadLocation::NotAnArchive),
+            _ => return Err(LocationError::NotAnArchive),
         };
         Ok(Location { url: Arc::new(url), scheme })
     }
@@ -149,10 +149,10 @@ mod tests {
         ];
         for text in secret {
             let refused = text.parse::<Location>().unwrap_err();
-            assert_eq!(refused, BadLocation::Credentials);
+            assert_eq!(refused, LocationError::Credentials);
             assert!(!refused.to_string().contains("secret@") && !refused.to_string().contains("=secret"));
         }
-        assert_eq!("http://host.example/x".parse::<Location>(), Err(BadLocation::PlainHttp));
+        assert_eq!("http://host.example/x".parse::<Location>(), Err(LocationError::PlainHttp));
         for text in [
             "",
             "/dir",
@@ -163,7 +163,7 @@ mod tests {
             "ftp://h/a",
             "s3://bucket:80/a",
         ] {
-            assert_eq!(text.parse::<Location>(), Err(BadLocation::NotAnArchive), "{text}");
+            assert_eq!(text.parse::<Location>(), Err(LocationError::NotAnArchive), "{text}");
         }
         assert!(Location::is_meant("s3://bucket") && !Location::is_meant("dir/export"));
     }

@@ -60,7 +60,7 @@ pub struct DamagedManifest {
 
 /// What the readable manifests name, and the manifests that cannot be read.
 #[derive(Default)]
-struct Needed {
+struct NeededObjects {
     named: HashSet<(Digest, RunId)>,
     damaged: Vec<DamagedManifest>,
     /// When the newest damaged manifest was written.
@@ -96,7 +96,7 @@ impl Archive {
         let now_ms = self.now_ms().await?;
         let grace_ms = millis(GRACE);
         let is_old = |written_ms: u64| now_ms.saturating_sub(written_ms) > grace_ms;
-        let mut needed = Needed::default();
+        let mut needed = NeededObjects::default();
         let (mut kept, mut retired) = (0, 0);
         for entry in self.manifests(SNAPSHOTS).await? {
             match kept < keep.get() {
@@ -131,7 +131,7 @@ impl Archive {
         &self,
         entry: &ArchiveEntry,
         folder: &str,
-        needed: &mut Needed,
+        needed: &mut NeededObjects,
     ) -> Result<bool, ArchiveError> {
         match self.manifest(&entry.name, folder).await {
             Ok(manifest) => {
@@ -144,7 +144,7 @@ impl Archive {
 
     /// Removes a snapshot from the list, readable or not: it then protects what it names for a while. Returns whether
     /// this prune did it.
-    async fn take_out(&self, entry: &ArchiveEntry, needed: &mut Needed) -> Result<bool, ArchiveError> {
+    async fn take_out(&self, entry: &ArchiveEntry, needed: &mut NeededObjects) -> Result<bool, ArchiveError> {
         match self.retire(&entry.name).await {
             Ok(()) => Ok(true),
             // Another prune did it.
@@ -158,7 +158,7 @@ impl Archive {
     async fn delete_surplus(
         &self,
         folder: &'static str,
-        needed: &Needed,
+        needed: &NeededObjects,
         is_old: impl Fn(u64) -> bool,
         pruned: &mut PrunedArchive,
     ) -> Result<(), ArchiveError> {
@@ -185,7 +185,7 @@ impl Archive {
     }
 }
 
-impl Needed {
+impl NeededObjects {
     /// Records a damaged manifest; any other error fails the prune.
     fn note(&mut self, error: ArchiveError, entry: &ArchiveEntry) -> Result<(), ArchiveError> {
         match error {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use slipstream_types::BatchNumber;
 
 use super::{
-    Backend, Checkpoints, Column, ColumnSize, Direction, Dropped, IoCounts, NumberedReader, Reader, RowStore,
-    SortedFile, Upkeep, Visit, Write, WriteBatch,
+    Backend, Checkpoints, Column, ColumnSize, Direction, FreedSpace, IoCounts, NumberedReader, Reader,
+    RowStore, SortedFile, Upkeep, Visit, Write, WriteBatch,
 };
 use crate::{
     crash::{CrashPoint, Faults, Step},
@@ -207,11 +207,11 @@ impl Upkeep for FaultyBackend {
         self.inner.drop_cached();
     }
 
-    fn droppable(&self, column: Column, from: &[u8], below: &[u8]) -> Result<Dropped, StorageError> {
+    fn droppable(&self, column: Column, from: &[u8], below: &[u8]) -> Result<FreedSpace, StorageError> {
         self.inner.droppable(column, from, below)
     }
 
-    fn drop_between(&self, column: Column, from: &[u8], below: &[u8]) -> Result<Dropped, StorageError> {
+    fn drop_between(&self, column: Column, from: &[u8], below: &[u8]) -> Result<FreedSpace, StorageError> {
         let step = if column == Column::HistoryLog { Step::HistoryDrop } else { Step::PruneDrop };
         self.around(step, || self.inner.drop_between(column, from, below))
     }

@@ -210,7 +210,7 @@ pub(crate) struct ColumnSize {
 
 /// The space that dropping files frees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Dropped {
+pub(crate) struct FreedSpace {
     pub(crate) bytes: u64,
     /// The part that checkpoints share; it is freed only with the last of them.
     pub(crate) bytes_in_snapshots: u64,
@@ -283,14 +283,14 @@ pub(crate) trait Upkeep: Send + Sync {
     fn drop_cached(&self) {}
 
     /// Returns what [`Upkeep::drop_between`] would free now.
-    fn droppable(&self, _column: Column, _from: &[u8], _below: &[u8]) -> Result<Dropped, StorageError> {
-        Ok(Dropped::default())
+    fn droppable(&self, _column: Column, _from: &[u8], _below: &[u8]) -> Result<FreedSpace, StorageError> {
+        Ok(FreedSpace::default())
     }
 
     /// Drops the files whose keys all lie in `from..below`. Some or all keys in that range are gone afterwards, for
     /// snapshots too. The caller ensures that nobody reads them any more.
-    fn drop_between(&self, _column: Column, _from: &[u8], _below: &[u8]) -> Result<Dropped, StorageError> {
-        Ok(Dropped::default())
+    fn drop_between(&self, _column: Column, _from: &[u8], _below: &[u8]) -> Result<FreedSpace, StorageError> {
+        Ok(FreedSpace::default())
     }
 
     /// Walks the files from the highest keys down until they take `_bytes` bytes, and returns their lowest key.

@@ -20,7 +20,7 @@ use crate::{
     ledger::decode_blob,
     nodes::load_accumulator,
     schema::{self, GENESIS_KEY, HEAD_KEY, HeadRecord, KINDS},
-    shared::Current,
+    shared::HeadState,
 };
 
 /// Maximum number of findings that are reported; a disk that lost a file has thousands of the same.
@@ -127,7 +127,7 @@ impl Check<'_> {
 
     /// Checks head, accumulator and tree as every start does, including the state's root.
     fn head(&mut self, tree_memory_mib: u64) {
-        if let Err(error) = Current::load(self.backend.snapshot(), tree_memory_mib, None) {
+        if let Err(error) = HeadState::load(self.backend.snapshot(), tree_memory_mib, None) {
             self.damaged(format!("the head cannot be loaded: {}", reason(&error)));
         }
         let genesis = self.backend.get(Column::Meta, GENESIS_KEY).and_then(|bytes| {

@@ -24,7 +24,7 @@ const MANIFEST_PREFIX: &str = "MANIFEST-";
 
 /// The content of a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Content {
+pub(crate) enum DirectoryContent {
     /// No store: one may be created there.
     Nothing,
     /// A store whose creation was interrupted: nothing was committed to it yet.
@@ -35,16 +35,16 @@ pub(crate) enum Content {
 
 /// The kinds of files in a database's directory.
 #[derive(Default)]
-struct Found {
+struct DatabaseFiles {
     has_tables: bool,
     has_logs: bool,
     /// Whether there is any file besides RocksDB's lock and its log for people.
     has_any: bool,
 }
 
-impl Found {
-    fn in_database(dir: &Path) -> Result<Found, StorageError> {
-        let mut found = Found::default();
+impl DatabaseFiles {
+    fn in_database(dir: &Path) -> Result<DatabaseFiles, StorageError> {
+        let mut found = DatabaseFiles::default();
         for name in names(dir)? {
             found.has_tables |= name.ends_with(".sst") || name.ends_with(".blob");
             found.has_logs |= name.ends_with(".log");
@@ -58,9 +58,9 @@ impl Found {
 ///
 /// # Errors
 /// [`StorageError::Corrupt`] if only a part of a store is there; errors of [`format::check`].
-pub(crate) fn look(dir: &Path) -> Result<Content, StorageError> {
+pub(crate) fn look(dir: &Path) -> Result<DirectoryContent, StorageError> {
     let database = dir.join(DATABASE_DIR);
-    let found = Found::in_database(&database)?;
+    let found = DatabaseFiles::in_database(&database)?;
     let has_format = exists(&dir.join(format::FILE))?;
     let mut has_files_beside = false;
     for beside in [SNAPSHOTS_DIR, FRONTIERS_DIR] {
@@ -68,10 +68,10 @@ pub(crate) fn look(dir: &Path) -> Result<Content, StorageError> {
     }
     if !has_format && !found.has_tables && !has_files_beside {
         if exists(&dir.join(format::BEGUN_FILE))? {
-            return Ok(Content::Begun);
+            return Ok(DirectoryContent::Begun);
         }
         if !found.has_any {
-            return Ok(Content::Nothing);
+            return Ok(DirectoryContent::Nothing);
         }
     }
     if !has_format {
@@ -83,17 +83,17 @@ pub(crate) fn look(dir: &Path) -> Result<Content, StorageError> {
     if !found.has_logs {
         return Err(StorageError::incomplete(dir, "db/*.log, the log of the last writes,"));
     }
-    Ok(Content::Store)
+    Ok(DirectoryContent::Store)
 }
 
 /// As [`look`], for work that needs a store.
 ///
 /// # Errors
 /// As [`look`]; [`StorageError::NotInitialized`] if there is none.
-pub(crate) fn expect(dir: &Path) -> Result<Content, StorageError> {
+pub(crate) fn expect(dir: &Path) -> Result<DirectoryContent, StorageError> {
     match look(dir)? {
-        Content::Store => Ok(Content::Store),
-        Content::Nothing | Content::Begun => Err(StorageError::NotInitialized),
+        DirectoryContent::Store => Ok(DirectoryContent::Store),
+        DirectoryContent::Nothing | DirectoryContent::Begun => Err(StorageError::NotInitialized),
     }
 }
 

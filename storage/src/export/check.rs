@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     chunk::{VerifiedChunk, code_hash},
-    lineage::{Mistrust, Trust},
+    lineage::{LineageError, Trust},
 };
 
 /// An export whose manifest, headers and genesis belong to the trusted ledger. Its chunks and codes are checked one by one as they
@@ -129,14 +129,14 @@ impl Export {
     }
 
     fn check_trust(&self, trust: &Trust) -> Result<(), ExportError> {
-        let untrusted = |name: &str, mistrust: &Mistrust| ExportError::Untrusted {
+        let untrusted = |name: &str, mistrust: &LineageError| ExportError::Untrusted {
             path: self.dir.join(name),
             reason: mistrust.to_string(),
         };
         trust.check(&self.genesis, self.manifest.lineage.info()).map_err(|mistrust| match mistrust {
-            Mistrust::NoTrust => ExportError::NoTrust,
-            Mistrust::Genesis { .. } => untrusted(GENESIS, &mistrust),
-            Mistrust::Snapshot { .. } => untrusted(MANIFEST, &mistrust),
+            LineageError::NoTrust => ExportError::NoTrust,
+            LineageError::Genesis { .. } => untrusted(GENESIS, &mistrust),
+            LineageError::Snapshot { .. } => untrusted(MANIFEST, &mistrust),
         })
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use slipstream_types::Digest;
 
-use super::{Job, TREE, Title};
+use super::{SaveJob, TREE, TreeId};
 use crate::{
     error::StorageError,
     schema,
@@ -22,7 +22,7 @@ const PARTS_AT_ONCE: usize = 16;
 const SYNC_BYTES: u64 = 8 << 20;
 
 /// Writes a tree to a temporary file, syncs it if asked to, and renames it.
-pub(super) fn save(dir: &FilePath, job: &Job, fsync: bool) -> Result<(), StorageError> {
+pub(super) fn save(dir: &FilePath, job: &SaveJob, fsync: bool) -> Result<(), StorageError> {
     let path = dir.join(format!("{}.{TREE}", job.title.number));
     let aside = dir.join(format!("{}.new", job.title.number));
     let write = || {
@@ -79,7 +79,7 @@ fn read_piece(file: &mut impl Read, left: &mut u64) -> io::Result<Option<Vec<u8>
 }
 
 /// Reads a tree's file. Returns the tree, and the title that names it.
-pub(super) fn read(path: &FilePath) -> Result<(Title, Tree), String> {
+pub(super) fn read(path: &FilePath) -> Result<(TreeId, Tree), String> {
     let damaged = || "it is damaged".to_owned();
     let text = |error: io::Error| error.to_string();
     let mut file = File::open(path).map_err(text)?;

@@ -32,7 +32,7 @@ use slipstream_types::{BatchNumber, Digest, Path};
 
 use self::{
     file::{read, save},
-    notes::{Noted, read_touched},
+    notes::{NoteEncoder, read_touched},
 };
 use crate::{
     backend::{Column, Write, WriteBatch},
@@ -64,15 +64,15 @@ const SCRATCH_BYTES_MAX: usize = 4 << 20;
 
 /// Names the tree that an upper part belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Title {
+pub(crate) struct TreeId {
     pub(crate) number: BatchNumber,
     pub(crate) column: StateColumn,
     pub(crate) state_root: Digest,
 }
 
 /// A tree to be written.
-struct Job {
-    title: Title,
+struct SaveJob {
+    title: TreeId,
     frontier: Frontier,
     /// Batches of snapshots, whose trees are kept beside this one.
     kept: Vec<BatchNumber>,
@@ -93,7 +93,7 @@ pub(crate) struct Frontiers {
 }
 
 /// The thread that writes trees.
-type Saver = (SyncSender<Job>, JoinHandle<()>);
+type Saver = (SyncSender<SaveJob>, JoinHandle<()>);
 
 /// The file of touched paths that is currently written.
 struct Log {
@@ -129,7 +129,7 @@ impl Frontiers {
 
     /// Loads a head's tree from these files and compares its root. Evicts cold parts beyond `resident_max` leaves.
     /// Returns `None` if all rows must be read.
-    pub(crate) fn load(&self, wanted: &Title, rows: Arc<ColumnRows>, resident_max: u64) -> Option<Tree> {
+    pub(crate) fn load(&self, wanted: &TreeId, rows: Arc<ColumnRows>, resident_max: u64) -> Option<Tree> {
         let key = (wanted.number, wanted.column.column(), wanted.state_root);
         let (tree, touched) = load(&self.dir, key, rows, resident_max)?;
         self.log.lock().touched = touched;
@@ -171,7 +171,7 @@ impl Frontiers {
         });
         let mut log = self.log.lock();
         let log = &mut *log;
-        let mut noted = Noted::begin(&mut log.scratch, head.map_or(0, |head| head.number.get()));
+        let mut noted = NoteEncoder::begin(&mut log.scratch, head.map_or(0, |head| head.number.get()));
         for write in &batch.0 {
             match write {
                 Write::Rows(_, rows) => rows.iter().for_each(|(path, _)| noted.path(path)),
@@ -226,8 +226,8 @@ impl Frontiers {
     /// Hands the upper part of a head's tree to the thread that writes it, unless two are in flight. The caller
     /// ensures that no write comes between. `kept` has the batches of snapshots, whose trees are loaded from these
     /// files too.
-    pub(crate) fn save(&self, title: Title, frontier: Frontier, kept: Vec<BatchNumber>) {
-        let mut job = Job { title, frontier, kept };
+    pub(crate) fn save(&self, title: TreeId, frontier: Frontier, kept: Vec<BatchNumber>) {
+        let mut job = SaveJob { title, frontier, kept };
         let mut saver = self.saver.lock();
         // The second try replaces a thread that has ended.
         for _ in 0..2 {
@@ -264,7 +264,7 @@ impl Frontiers {
     }
 
     fn start_saver(&self) -> Option<Saver> {
-        let (sender, jobs) = sync_channel::<Job>(1);
+        let (sender, jobs) = sync_channel::<SaveJob>(1);
         let (dir, fsync, faults) = (self.dir.clone(), self.fsync, self.faults.clone());
         let saved = Arc::clone(&self.saved);
         let save_all = move || {

@@ -12,7 +12,7 @@ const NOTED: usize = REREAD_NIBBLES / 2;
 const BELOW: usize = NOTED - PATH_ACCOUNT_BYTES;
 
 /// Encodes the paths of one write as a note.
-pub(super) struct Noted<'a> {
+pub(super) struct NoteEncoder<'a> {
     bytes: &'a mut Vec<u8>,
     paths: u64,
     /// Where the count of the paths that share an account's part is, and that part.
@@ -24,13 +24,13 @@ const NOTE_HEADER: usize = 12;
 /// Bytes of the digest after the paths; it covers the whole note before it.
 const NOTE_DIGEST: usize = 8;
 
-impl Noted<'_> {
+impl NoteEncoder<'_> {
     /// Begins the note of a write that makes `head` the head; 0 if it moves no head.
-    pub(super) fn begin(bytes: &mut Vec<u8>, head: u64) -> Noted<'_> {
+    pub(super) fn begin(bytes: &mut Vec<u8>, head: u64) -> NoteEncoder<'_> {
         bytes.clear();
         bytes.extend(head.to_le_bytes());
         bytes.extend([0; 4]);
-        Noted { bytes, paths: 0, group: None }
+        NoteEncoder { bytes, paths: 0, group: None }
     }
 
     pub(super) fn path(&mut self, path: &Path) {

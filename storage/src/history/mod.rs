@@ -28,7 +28,7 @@
 //! This module finds and seals the stored rows. [`crate::past_states`], above the store's handle, records them with
 //! each commit and shows the states.
 
-pub(crate) mod facts;
-pub(crate) mod held;
-pub(crate) mod past;
+pub(crate) mod held_states;
+pub(crate) mod past_rows;
+pub(crate) mod past_state;
 pub(crate) mod seal;

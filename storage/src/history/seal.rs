@@ -18,7 +18,7 @@ use std::{
 use parking_lot::Mutex;
 use slipstream_types::{BatchNumber, Path};
 
-use super::facts::Facts;
+use super::past_rows::PastRows;
 use crate::{
     backend::{Backend, Column, WriteBatch},
     disk::DiskGuard,
@@ -30,7 +30,7 @@ use crate::{
 
 /// A piece of sealing work.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Job {
+pub(crate) struct SealJob {
     /// The first batch after which the state is known.
     pub(crate) first: BatchNumber,
     /// The batch up to which the log is to be sealed, the last of a value; `None` to only drop files.
@@ -40,15 +40,15 @@ pub(crate) struct Job {
 /// The thread that seals. A store in memory seals during the commit instead, so that a simulation is the same each
 /// time.
 pub(crate) struct Sealer {
-    seal: Arc<Seal>,
+    seal: Arc<SealWorker>,
     has_thread: bool,
     /// Started by the first job.
-    thread: Mutex<Option<(SyncSender<Job>, JoinHandle<()>)>>,
+    thread: Mutex<Option<(SyncSender<SealJob>, JoinHandle<()>)>>,
 }
 
 /// The part that the sealing thread works on.
-struct Seal {
-    facts: Arc<Facts>,
+struct SealWorker {
+    past_rows: Arc<PastRows>,
     backend: Arc<dyn Backend>,
     disk: Option<Arc<DiskGuard>>,
     /// Whether the store refuses work after a failed write; shared with the store.
@@ -65,7 +65,7 @@ struct Seal {
 impl Sealer {
     /// Creates the sealer of a store. It has a thread if the store is on a disk.
     pub(crate) fn new(
-        facts: Arc<Facts>,
+        past_rows: Arc<PastRows>,
         backend: Arc<dyn Backend>,
         disk: Option<Arc<DiskGuard>>,
         poisoned: Arc<AtomicBool>,
@@ -74,12 +74,13 @@ impl Sealer {
         let has_thread = disk.is_some();
         let (is_busy, is_ending) = (AtomicBool::new(false), AtomicBool::new(false));
         let (dropped, resting) = (AtomicU64::new(0), AtomicU64::new(0));
-        let seal = Seal { facts, backend, disk, poisoned, is_busy, is_ending, dropped, resting, tuning };
+        let seal =
+            SealWorker { past_rows, backend, disk, poisoned, is_busy, is_ending, dropped, resting, tuning };
         Sealer { seal: Arc::new(seal), has_thread, thread: Mutex::default() }
     }
 
     /// Starts a job, unless one is running or there is too little to do. The head serves as a clock.
-    pub(crate) fn ask(&self, mut job: Job, head: BatchNumber) {
+    pub(crate) fn ask(&self, mut job: SealJob, head: BatchNumber) {
         let seal = &*self.seal;
         let Tuning { log_slack_batches, seal_pause_batches, .. } = seal.tuning;
         job.to = job.to.filter(|_| head.get() >= seal.resting.load(Ordering::Relaxed));
@@ -104,10 +105,10 @@ impl Sealer {
         }
     }
 
-    fn send(&self, job: Job) {
+    fn send(&self, job: SealJob) {
         let mut thread = self.thread.lock();
         if thread.is_none() {
-            let (sender, jobs) = sync_channel::<Job>(1);
+            let (sender, jobs) = sync_channel::<SealJob>(1);
             let seal = Arc::clone(&self.seal);
             let work = move || jobs.into_iter().for_each(|job| seal.work(job));
             let spawned = std::thread::Builder::new().name("history".to_owned()).spawn(work);
@@ -128,8 +129,8 @@ impl Drop for Sealer {
     }
 }
 
-impl Seal {
-    fn work(&self, job: Job) {
+impl SealWorker {
+    fn work(&self, job: SealJob) {
         let done = match job.to {
             Some(to) => self.seal(job.first, to),
             None => self.drop_log(job.first),
@@ -138,7 +139,7 @@ impl Seal {
             // The next job may start as soon as there is enough to do.
             Ok(()) => self.resting.store(0, Ordering::Relaxed),
             Err(error) => tracing::warn!(
-                %error, sealed = %self.facts.sealed(), to = ?job.to.map(|to| to.get()),
+                %error, sealed = %self.past_rows.sealed(), to = ?job.to.map(|to| to.get()),
                 "cannot seal the history: its log grows, and reads of past states are slow"
             ),
         }
@@ -146,12 +147,12 @@ impl Seal {
     }
 
     fn seal(&self, first: BatchNumber, to: BatchNumber) -> Result<(), StorageError> {
-        self.facts.skip_to(first);
-        let mut sealed = first.max(self.facts.sealed());
+        self.past_rows.skip_to(first);
+        let mut sealed = first.max(self.past_rows.sealed());
         while sealed < to && !self.is_ending.load(Ordering::Acquire) {
             let values = self.read(sealed, to)?;
             let Some((last, _)) = values.last() else {
-                return match self.facts.gap(sealed)? {
+                return match self.past_rows.gap(sealed)? {
                     // The window was restarted.
                     StorageError::StateNotKept { .. } => Ok(()),
                     error => Err(error),
@@ -161,9 +162,13 @@ impl Seal {
             self.link(&values)?;
             // Synced even without `fsync`: after a power cut too, rows that are gone from the log must be known to be
             // in the history.
-            self.facts.seal(sealed, |sealed| {
+            self.past_rows.seal(sealed, |sealed| {
                 let mut record = WriteBatch::default();
-                record.put(Column::Meta, SEALED_KEY, schema::encode(&sealed.unwrap_or(self.facts.sealed())));
+                record.put(
+                    Column::Meta,
+                    SEALED_KEY,
+                    schema::encode(&sealed.unwrap_or(self.past_rows.sealed())),
+                );
                 self.guard(|backend| backend.write(record, true))
             })?;
             self.drop_log(first)?;
@@ -174,7 +179,7 @@ impl Seal {
     /// Reads the log's next values up to a batch; returns an empty list if the log has a gap there.
     fn read(&self, sealed: BatchNumber, to: BatchNumber) -> Result<Vec<Value>, StorageError> {
         let (mut values, mut bytes, mut known): (Vec<Value>, _, _) = (Vec::new(), 0, sealed);
-        self.facts.log(sealed, |key, value| {
+        self.past_rows.log(sealed, |key, value| {
             let LogValue { first, last, .. } = LogValue::parse(key, value)?;
             bytes += value.len();
             if first > known.next()
@@ -208,7 +213,7 @@ impl Seal {
     /// Drops the log's files whose batches are all sealed, or from before the window.
     fn drop_log(&self, first: BatchNumber) -> Result<(), StorageError> {
         let before = first.get().saturating_sub(self.tuning.log_slack_batches);
-        let droppable = BatchNumber::new(before.max(self.facts.sealed().get()));
+        let droppable = BatchNumber::new(before.max(self.past_rows.sealed().get()));
         self.dropped.store(before, Ordering::Relaxed);
         self.guard(|backend| {
             // The record of the seal must be durable first.

@@ -8,13 +8,13 @@ use slipstream_types::{BatchNumber, delta::DeltaEntry, state::ROW_BYTES_MAX};
 use crate::{
     backend::{Column, WriteBatch},
     batch::CommitBatch,
-    changes::Touched,
+    changes::RowChange,
     config::StateHistory,
     error::StorageError,
-    history::facts::{recorded_from, recorded_sealed},
+    history::past_rows::{recorded_from, recorded_sealed},
     history_log::{self, LogRows},
     schema::{self, HISTORY_KEY, SEALED_KEY},
-    shared::Current,
+    shared::HeadState,
     store::Store,
     writer::Writer,
 };
@@ -41,9 +41,9 @@ impl Writer<'_> {
     /// then. Call it right before the write, on the head that the write extends.
     pub(crate) fn put_history(
         &self,
-        current: Option<&Current>,
+        current: Option<&HeadState>,
         batches: &[CommitBatch<'_>],
-        touched: &[Touched],
+        touched: &[RowChange],
         writes: &mut WriteBatch,
     ) -> Result<(), StorageError> {
         let Some(current) = current else { return Ok(()) };
@@ -83,13 +83,13 @@ impl Writer<'_> {
 /// Returns the rows before the changes of all batches but the first `passed`. Several threads share the work if there
 /// is enough of it.
 fn rows_before(
-    current: &Current,
+    current: &HeadState,
     batches: &[CommitBatch<'_>],
     passed: usize,
-    touched: &[Touched],
+    touched: &[RowChange],
 ) -> Result<Vec<LogRows>, StorageError> {
-    let read = |part: &[&[Touched]]| part_before(current, batches, passed, part);
-    let rows: Vec<&[Touched]> = touched.chunk_by(|a, b| a.path == b.path).collect();
+    let read = |part: &[&[RowChange]]| part_before(current, batches, passed, part);
+    let rows: Vec<&[RowChange]> = touched.chunk_by(|a, b| a.path == b.path).collect();
     match rows.len() > READ_ROWS {
         true => rows.par_chunks(READ_ROWS).map(read).collect(),
         false => Ok(vec![read(&rows)?]),
@@ -98,10 +98,10 @@ fn rows_before(
 
 /// As [`rows_before`], for the changes of some rows.
 fn part_before(
-    current: &Current,
+    current: &HeadState,
     batches: &[CommitBatch<'_>],
     passed: usize,
-    rows: &[&[Touched]],
+    rows: &[&[RowChange]],
 ) -> Result<LogRows, StorageError> {
     let paths: Vec<&[u8]> = rows.iter().map(|changes| &changes[0].path.0[..]).collect();
     let mut before = LogRows::with_capacity(rows.iter().map(|changes| changes.len()).sum(), ROW_BYTES_MAX);

@@ -8,8 +8,8 @@ use slipstream_types::BatchNumber;
 use crate::{
     backend::Column,
     error::StorageError,
-    history::{facts::recorded_from, past::Past, seal::Job},
-    shared::Current,
+    history::{past_rows::recorded_from, past_state::PastState, seal::SealJob},
+    shared::HeadState,
     store::Store,
     view::View,
     writer::Writer,
@@ -35,8 +35,8 @@ impl Store {
             return Ok(Some(View::new(state)));
         }
         let header = self.header(number)?;
-        let facts = Arc::clone(&self.0.history.facts);
-        Ok(header.map(|header| View::of_past(state, Past::new(header, at, facts))))
+        let past_rows = Arc::clone(&self.0.history.past_rows);
+        Ok(header.map(|header| View::of_past(state, PastState::new(header, at, past_rows))))
     }
 
     /// Returns the first batch after which the state is known. All later states up to the head are known too.
@@ -55,7 +55,7 @@ impl Store {
         Ok(self.0.config.state_history.first(self.head()?.header.number))
     }
 
-    pub(crate) fn first_state(&self, current: &Current) -> Result<BatchNumber, StorageError> {
+    pub(crate) fn first_state(&self, current: &HeadState) -> Result<BatchNumber, StorageError> {
         let head = current.record.number;
         let recorded = recorded_from(&*current.reader)?.unwrap_or(head);
         Ok(recorded.max(self.0.config.state_history.first(head)))
@@ -76,7 +76,7 @@ impl Store {
 impl Writer<'_> {
     /// Holds the state of a new head. Releases states that are no longer known, and what leads to them. All other
     /// held states must be of the same column.
-    pub(crate) fn hold(&self, current: &Arc<Current>) {
+    pub(crate) fn hold(&self, current: &Arc<HeadState>) {
         let (store, history) = (self.store, &self.store.0.history);
         let head = current.record.number;
         history.held.lock().push(head, Arc::clone(current));
@@ -84,10 +84,10 @@ impl Writer<'_> {
         let Ok(recorded) = recorded_from(&*current.reader) else { return };
         let slack = store.0.config.tuning.history_slack_batches;
         let floor = recorded.map_or(head.get(), |first| first.get().saturating_sub(slack));
-        history.facts.raise_floor(BatchNumber::new(floor));
+        history.past_rows.raise_floor(BatchNumber::new(floor));
         store.0.backend.forget_history_up_to(floor);
 
-        let sealed = history.facts.sealed();
+        let sealed = history.past_rows.sealed();
         let first = recorded.unwrap_or(head).max(store.0.config.state_history.first(head));
         history.held.lock().release(first, sealed);
         // Only the record counts: a wider window shows only states that exist.
@@ -97,6 +97,6 @@ impl Writer<'_> {
             true => Some(history.start),
             false => history.held.lock().due(sealed),
         };
-        history.sealer.ask(Job { first: known, to }, head);
+        history.sealer.ask(SealJob { first: known, to }, head);
     }
 }

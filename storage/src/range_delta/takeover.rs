@@ -18,7 +18,7 @@ use crate::{
     error::{ChunkError, RangeDeltaError, StorageError},
     past_states,
     schema::{self, HEAD_KEY, HeadRecord},
-    shared::{Current, Head},
+    shared::{Head, HeadState},
     span::Span,
     spans::Spans,
     stage::{check_certificate, put_header},
@@ -35,7 +35,7 @@ pub const RANGE_DELTA_BATCHES_MAX: u64 = 65_536;
 pub struct RangeDeltaTakeover {
     store: Store,
     target: RestoreTarget,
-    base: Arc<Current>,
+    base: Arc<HeadState>,
     bytes_max: u64,
     /// Maximum number of encoded bytes of changes.
     changes_bytes_max: u64,

@@ -26,7 +26,7 @@ use std::{
 
 use slipstream_types::{BatchHeader, Digest, Path, PublicKey, StateKey, StateValue, keccak256, tree::Leaf};
 
-use self::{local::LocalRows, opened::Proved, repaired::drop_snapshots};
+use self::{local::LocalRows, opened::ProvenPart, repaired::drop_snapshots};
 use crate::{
     backend::{Backend, Column, Rows, WriteBatch, rocks::RocksBackend},
     chunk,
@@ -180,17 +180,17 @@ impl Repair {
     ) -> Result<Option<PublicKey>, StorageError> {
         for proved in opened.prove(wanted.place, wanted.hash, levels)? {
             match proved {
-                Proved::Subtree { place, hash, is_early } => {
+                ProvenPart::Subtree { place, hash, is_early } => {
                     self.compare(place, hash, is_early.then_some(supplier))?;
                 }
-                Proved::Row(place, leaf, key, value) => {
+                ProvenPart::Row(place, leaf, key, value) => {
                     let is_there = self.remove_within(place.span(), Some(leaf))?;
                     if !is_there {
                         let row = schema::encode_row(&key, &value);
                         self.change(leaf.path, Change { row: Some(row), key: Some(key) })?;
                     }
                 }
-                Proved::Run(place, below) => {
+                ProvenPart::Run(place, below) => {
                     let mut outside = Spans::default();
                     outside.insert(place.span());
                     outside.remove(below.span());

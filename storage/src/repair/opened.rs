@@ -44,7 +44,7 @@ pub struct Opened(pub(super) BoundedVec<Part, PARTS_MAX>);
 
 /// The facts that an opened subtree proves.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Proved {
+pub(super) enum ProvenPart {
     /// The subtree at a place has this hash. `is_early` means that it could have been opened further: it is a leaf,
     /// or the answer opened too little.
     Subtree { place: Place, hash: Digest, is_early: bool },
@@ -75,12 +75,12 @@ impl Opened {
         place: Place,
         expected: Digest,
         levels: u8,
-    ) -> Result<Vec<Proved>, RepairError> {
+    ) -> Result<Vec<ProvenPart>, RepairError> {
         let malformed = |reason| RepairError::Malformed { place, reason };
         if matches!(self.0.first(), None | Some(Part::Hash(_))) {
             return Err(malformed("it opens nothing"));
         }
-        let mut reading = Reading { parts: self.0.iter(), proved: Vec::new() };
+        let mut reading = PartReader { parts: self.0.iter(), proved: Vec::new() };
         let found = reading.part(place, levels.min(LEVELS_MAX)).map_err(malformed)?;
         if reading.parts.next().is_some() {
             return Err(malformed("it has surplus parts"));
@@ -92,18 +92,18 @@ impl Opened {
     }
 }
 
-struct Reading<'a> {
+struct PartReader<'a> {
     parts: Iter<'a, Part>,
-    proved: Vec<Proved>,
+    proved: Vec<ProvenPart>,
 }
 
-impl Reading<'_> {
+impl PartReader<'_> {
     /// Reads the parts of the subtree at a place, and returns its hash.
     fn part(&mut self, place: Place, levels: u8) -> Result<Digest, &'static str> {
         match self.parts.next().ok_or("it ends early")? {
             Part::Hash(Digest::ZERO) => Err("an empty side must be left out"),
             Part::Hash(hash) => {
-                self.proved.push(Proved::Subtree { place, hash: *hash, is_early: levels > 0 });
+                self.proved.push(ProvenPart::Subtree { place, hash: *hash, is_early: levels > 0 });
                 Ok(*hash)
             }
             Part::Row(key, value) => {
@@ -111,7 +111,7 @@ impl Reading<'_> {
                 if !place.contains(&leaf.path) || !value.fits(key) {
                     return Err("a row lies outside its place, or has an invalid value");
                 }
-                self.proved.push(Proved::Row(place, leaf, *key, *value));
+                self.proved.push(ProvenPart::Row(place, leaf, *key, *value));
                 Ok(leaf.hash())
             }
             Part::Fork => self.fork(place, levels),
@@ -120,7 +120,7 @@ impl Reading<'_> {
                 if below.bits() <= place.bits() || !place.contains(path) || below.path() != path {
                     return Err("a run leads outside its place");
                 }
-                self.proved.push(Proved::Run(place, below));
+                self.proved.push(ProvenPart::Run(place, below));
                 let hash = self.fork(below, levels)?;
                 let lift = |subtree, bit| match path.bit(bit) {
                     false => Subtree::parent(subtree, Subtree::Empty),

@@ -23,7 +23,7 @@ use crate::{
     backend::{Column, Direction, WriteBatch},
     error::{RestoreError, StorageError},
     schema::{self, RESTORE_KEY, RestoreRecord, Retargeted},
-    shared::Current,
+    shared::HeadState,
     span::Span,
     spans::Spans,
     state::Tree,
@@ -165,7 +165,7 @@ impl Writer<'_> {
     }
 }
 
-fn check_ahead(current: &Current, target: BatchNumber) -> Result<(), RestoreError> {
+fn check_ahead(current: &HeadState, target: BatchNumber) -> Result<(), RestoreError> {
     let head = current.record.number;
     if head < target { Ok(()) } else { Err(RestoreError::NotAhead { head, target }) }
 }

@@ -41,7 +41,7 @@ pub enum Checked {
 }
 
 /// The rows of one range, reduced to what checking needs.
-struct Local {
+struct LocalRange {
     leaves: Vec<Leaf>,
     codes: BTreeSet<Digest>,
     bytes: u64,
@@ -184,9 +184,14 @@ fn divide(span: Span, leaves: &[Leaf], part_rows: usize, into: &mut Spans) {
 }
 
 /// Reads the rows of a span, at most `max`.
-fn scan_local(reader: &dyn Reader, column: Column, span: Span, max: usize) -> Result<Local, StorageError> {
+fn scan_local(
+    reader: &dyn Reader,
+    column: Column,
+    span: Span,
+    max: usize,
+) -> Result<LocalRange, StorageError> {
     let mut leaves = Leaves::default();
-    let mut local = Local { leaves: Vec::new(), codes: BTreeSet::new(), bytes: 0 };
+    let mut local = LocalRange { leaves: Vec::new(), codes: BTreeSet::new(), bytes: 0 };
     reader.scan(column, &span.first.0, Direction::Up, &mut |key, row| {
         let path = Path(schema::decode_digest(key)?.0);
         if path > span.last {

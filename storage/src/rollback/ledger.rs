@@ -6,11 +6,11 @@ use slipstream_types::{
     BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, Path, accumulator::NodePosition, keccak256,
 };
 
-use super::{Before, Bounds, RolledBack};
+use super::{Bounds, PreviousRows, RolledBack};
 use crate::{
     backend::{Column, Direction, Reader, WriteBatch},
     error::StorageError,
-    history::facts::recorded_sealed,
+    history::past_rows::recorded_sealed,
     history_log::{self, LogRows, LogValue},
     schema::{self, HeadRecord, SEALED_KEY},
     transactions::place_key,
@@ -117,7 +117,7 @@ pub(super) fn drop_history(
     reader: &dyn Reader,
     head: &HeadRecord,
     to: BatchNumber,
-    before: &Before,
+    before: &PreviousRows,
     writes: &mut WriteBatch,
 ) -> Result<(), StorageError> {
     for key in &before.keys {

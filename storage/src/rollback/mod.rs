@@ -27,7 +27,7 @@ use crate::{
     directory::{FRONTIERS_DIR, SNAPSHOTS_DIR},
     error::{RollbackError, StorageError},
     floors::{read_headers_floor, read_record},
-    history::facts::{recorded_from, recorded_sealed},
+    history::past_rows::{recorded_from, recorded_sealed},
     history_log::LogValue,
     kept::KeptRecord,
     maintenance::Maintenance,
@@ -205,7 +205,7 @@ fn check(reader: &dyn Reader, head: &HeadRecord, to: BatchNumber) -> Result<Batc
 }
 
 /// The rows as they were before all batches after a given one.
-struct Before {
+struct PreviousRows {
     /// The first batch that changed each path since, and the row before it: empty if there was none.
     rows: BTreeMap<Path, (BatchNumber, Vec<u8>)>,
     /// Keys of the history's entries for those batches.
@@ -215,7 +215,7 @@ struct Before {
     bounds: Bounds,
 }
 
-impl Before {
+impl PreviousRows {
     fn add(&mut self, path: Path, batch: BatchNumber, row: &[u8]) -> Result<(), StorageError> {
         if self.rows.len() >= self.bounds.rows_max && !self.rows.contains_key(&path) {
             return Err(self.bounds.too_much());
@@ -230,9 +230,9 @@ impl Before {
     }
 }
 
-fn rows_behind(reader: &dyn Reader, head: &HeadRecord, bounds: Bounds) -> Result<Before, StorageError> {
+fn rows_behind(reader: &dyn Reader, head: &HeadRecord, bounds: Bounds) -> Result<PreviousRows, StorageError> {
     let sealed = recorded_sealed(reader)?.unwrap_or(head.number);
-    let mut before = Before { rows: BTreeMap::new(), keys: Vec::new(), sealed, bounds };
+    let mut before = PreviousRows { rows: BTreeMap::new(), keys: Vec::new(), sealed, bounds };
     let (to, entries_max) = (bounds.to, bounds.entries_max());
     let after = to.max(sealed);
     reader.scan(

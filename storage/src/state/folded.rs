@@ -1,4 +1,4 @@
-//! [`Folded`]: hidden parts that changed, kept until the rows include the change.
+//! [`HiddenParts`]: hidden parts that changed, kept until the rows include the change.
 //!
 //! A tree belongs to the rows of its version. After a change it still reads the older rows until the change is
 //! written; several batches may be computed ahead of that. The tree itself has the parts that such a batch brought
@@ -21,7 +21,7 @@ type Parts = HashMap<Path, (Path, Vec<Leaf>)>;
 
 /// Collects the parts that one batch leaves hidden, while it is applied.
 #[derive(Default)]
-pub(super) struct Folded(Mutex<Parts>);
+pub(super) struct HiddenParts(Mutex<Parts>);
 
 /// The parts that one batch left hidden.
 #[derive(Clone)]
@@ -34,12 +34,12 @@ pub(super) struct Layer {
 }
 
 /// Rows below layers; the newest layer that has a range answers for it.
-pub(super) struct Over<'a> {
+pub(super) struct LayeredRows<'a> {
     pub(super) layers: &'a [Layer],
     pub(super) rows: &'a dyn RowSource,
 }
 
-impl Folded {
+impl HiddenParts {
     pub(super) fn add(&self, range: Range, leaves: Vec<Leaf>) {
         self.0.lock().insert(range.first, (range.last, leaves));
     }
@@ -52,14 +52,14 @@ impl Folded {
     }
 }
 
-impl Over<'_> {
+impl LayeredRows<'_> {
     fn get(&self, first: &Path, last: &Path) -> Option<&Vec<Leaf>> {
         let mut found = self.layers.iter().rev().filter_map(|layer| layer.parts.get(first));
         found.find(|(end, _)| end == last).map(|(_, leaves)| leaves)
     }
 }
 
-impl RowSource for Over<'_> {
+impl RowSource for LayeredRows<'_> {
     fn leaves(&self, first: &Path, last: &Path) -> Result<Vec<Leaf>, StorageError> {
         match self.get(first, last) {
             Some(leaves) => Ok(leaves.clone()),

@@ -8,7 +8,7 @@ use slipstream_types::{Path, tree::Leaf};
 use super::{
     REREAD_NIBBLES, RowSource, Update,
     fetch::{Fetched, wanted},
-    folded::Folded,
+    folded::HiddenParts,
     hollow::{quarter_of, quarter_range},
     nibbles::{first_nibble, nibble},
     node::{ARITY, Node, assemble},
@@ -34,7 +34,7 @@ pub(super) struct Pass<'a> {
     /// The kind of change that the updates bring.
     pub(super) change: Change,
     /// Receives changed parts that stay hidden: see [`Tree::is_short`](super::Tree::is_short).
-    pub(super) folded: Option<&'a Folded>,
+    pub(super) folded: Option<&'a HiddenParts>,
 }
 
 /// The kinds of changes that updates bring.

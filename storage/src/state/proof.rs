@@ -32,20 +32,20 @@ impl Tree {
         end: &Path,
         before: bool,
     ) -> Result<BoundedVec<Sibling, { limits::PROOF_SIDE_MAX }>, StorageError> {
-        let mut way = Way { end, before, rows: &self.source(), siblings: Vec::new() };
+        let mut way = SiblingWalk { end, before, rows: &self.source(), siblings: Vec::new() };
         way.pass(self.root.as_ref(), 0)?;
         Ok(BoundedVec::new(way.siblings)?)
     }
 }
 
-struct Way<'a> {
+struct SiblingWalk<'a> {
     end: &'a Path,
     before: bool,
     rows: &'a dyn RowSource,
     siblings: Vec<Sibling>,
 }
 
-impl Way<'_> {
+impl SiblingWalk<'_> {
     /// Adds a subtree that branches off the way at `bit`, if it is on the proved side.
     fn beside(&mut self, bit: usize, node: impl FnOnce() -> SiblingNode) {
         if self.end.bit(bit) == self.before {

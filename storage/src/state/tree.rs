@@ -9,7 +9,7 @@ use slipstream_types::{
 
 use super::{
     RowSource, Update,
-    folded::{Folded, LAYERS_MAX, Layer, Over},
+    folded::{HiddenParts, LAYERS_MAX, Layer, LayeredRows},
     nibbles::{first_nibble, lift_hash, nibble},
     no_rows,
     node::{ARITY, Node, assemble},
@@ -81,8 +81,8 @@ impl Tree {
     }
 
     /// The rows that evicted parts are read from.
-    pub(super) fn source(&self) -> Over<'_> {
-        Over { layers: &self.layers, rows: &*self.rows }
+    pub(super) fn source(&self) -> LayeredRows<'_> {
+        LayeredRows { layers: &self.layers, rows: &*self.rows }
     }
 
     /// Returns the tree after updates, which are sorted by path, each path once. Clones of this tree do not change;
@@ -108,9 +108,9 @@ impl Tree {
         debug_assert!(updates.is_sorted_by(|a, b| a.0 < b.0), "updates are sorted, each path once");
         let generation = self.generation.wrapping_add(1);
         let shed = self.shed + Self::copied_by(updates.len() as u64, self.resident());
-        let folded = Folded::default();
+        let folded = HiddenParts::default();
         let pass = Pass {
-            rows: &Over { layers: &self.layers, rows: &*self.rows },
+            rows: &LayeredRows { layers: &self.layers, rows: &*self.rows },
             generation,
             is_fetched: false,
             change,

@@ -17,14 +17,14 @@ use super::{
 /// Descents side by side: about the number of loads that a core can have in flight.
 const LANES: usize = 16;
 
-type Way<'a> = Option<(&'a Node, usize)>;
+type Descent<'a> = Option<(&'a Node, usize)>;
 
 /// Touches every node on the ways of `updates`, from a slot at `depth` on.
 pub(super) fn warm(slot: &Slot, updates: &[Update], depth: usize) {
     let Slot::Child(child) = slot else { return };
     let Some(start) = next(&child.link, depth) else { return };
     for updates in updates.chunks(LANES) {
-        let mut ways: [Way<'_>; LANES] = [None; LANES];
+        let mut ways: [Descent<'_>; LANES] = [None; LANES];
         ways[..updates.len()].fill(Some(start));
         while ways.iter().any(Option::is_some) {
             // Each loop's loads depend only on the loop before it, and no branch waits for them.
@@ -46,7 +46,7 @@ pub(super) fn warm(slot: &Slot, updates: &[Update], depth: usize) {
 }
 
 /// Returns the node behind a link at `depth`, and the node's own depth.
-fn next(link: &Link, depth: usize) -> Way<'_> {
+fn next(link: &Link, depth: usize) -> Descent<'_> {
     match link {
         Link::Node(node) => Some((node, depth)),
         Link::Run(run) => Some((&run.node, run.depth)),

@@ -12,7 +12,7 @@ use super::{model, *};
 use crate::{
     StateHistory, StorageError,
     backend::{Column, Direction},
-    history::{facts::recorded_from, seal::Job},
+    history::{past_rows::recorded_from, seal::SealJob},
     schema,
 };
 
@@ -233,7 +233,7 @@ pub(super) fn seal(store: &Store) {
     sealer.finish();
     let head = store.current().unwrap();
     let first = recorded_from(&*head.reader).unwrap();
-    let job = Job { first: first.unwrap_or(head.record.number), to: Some(head.record.number) };
+    let job = SealJob { first: first.unwrap_or(head.record.number), to: Some(head.record.number) };
     sealer.ask(job, BatchNumber::new(u64::MAX >> 1));
     sealer.finish();
 }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Ancestry, CrashPoint, Faults, MemoryDisk, StateHistory, Step, StorageError, Takeover,
-    history::facts::{recorded_from, recorded_sealed},
+    history::past_rows::{recorded_from, recorded_sealed},
 };
 
 /// An event in the life of a store.

@@ -95,7 +95,7 @@ impl Race<'_> {
             0 => self.first() + random.below(3),
             1 => head.saturating_sub(random.below(3)),
             2 => head.saturating_sub(small().held_batches - 2 + random.below(5)),
-            3 => self.store.0.history.facts.sealed().get() + random.below(2),
+            3 => self.store.0.history.past_rows.sealed().get() + random.below(2),
             _ => random.below(head + 1).max(self.first()),
         };
         number.min(head)

@@ -55,7 +55,7 @@ use crate::{
     StorageConfig, Store,
     backend::{Backend, RowStore, memory::MemoryBackend},
     batch::CommitBatch,
-    directory::Content,
+    directory::DirectoryContent,
     tuning::Tuning,
 };
 
@@ -321,7 +321,7 @@ impl Fixture {
 }
 
 /// The content of a directory whose store was closed.
-pub(super) const CURRENT: Content = Content::Store;
+pub(super) const CURRENT: DirectoryContent = DirectoryContent::Store;
 
 /// The configuration of most tests: small caches, no snapshots, and no waits for the disk.
 pub(super) fn config() -> StorageConfig {

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     CrashPoint, Faults, PruneConfig, RollbackError, RolledBack, StateHistory, Step, StorageError, Window,
     backend::{Column, Direction, Reader as _, faulty::FaultyBackend},
-    history::facts::recorded_sealed,
+    history::past_rows::recorded_sealed,
     maintenance::Maintenance,
     rollback::roll_back,
 };

@@ -19,7 +19,7 @@ pub(super) struct Durable {
 
 /// How a write reaches the disk.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum WritePath {
     Log,
     /// A synced write to the log, with everything before it.
     SyncedLog,
@@ -28,11 +28,11 @@ pub(super) enum Way {
 }
 
 impl Durable {
-    pub(super) fn write(&mut self, sequence: u64, way: Way) {
+    pub(super) fn write(&mut self, sequence: u64, way: WritePath) {
         match way {
-            Way::Log => self.unsynced.push_back(sequence),
-            Way::SyncedLog => self.synced = sequence,
-            Way::Beside => _ = self.beside.insert(sequence),
+            WritePath::Log => self.unsynced.push_back(sequence),
+            WritePath::SyncedLog => self.synced = sequence,
+            WritePath::Beside => _ = self.beside.insert(sequence),
         }
         if self.unsynced.len() > UNSYNCED_MAX {
             self.synced = self.unsynced.pop_front().unwrap_or(self.synced);

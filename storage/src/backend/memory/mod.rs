@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::{Column, Direction, Reader, RowStore, SortedFile, Visit, WriteBatch};
 use crate::error::StorageError;
-use durable::{Durable, Way};
+use durable::{Durable, WritePath};
 use tables::Tables;
 
 #[derive(Default)]
@@ -80,7 +80,7 @@ impl MemoryBackend {
         MemoryBackend { shared: Arc::new(shared), checkpoints: Arc::new(checkpoints) }
     }
 
-    fn write_by(&self, way: Way, batch: WriteBatch) {
+    fn write_by(&self, way: WritePath, batch: WriteBatch) {
         let mut tables = self.shared.tables.write();
         tables.sequence += 1;
         for write in batch.0 {
@@ -157,14 +157,14 @@ impl SortedFile for MemoryFile {
     }
 
     fn ingest(self: Box<Self>) -> Result<(), StorageError> {
-        self.backend.write_by(Way::Beside, self.rows);
+        self.backend.write_by(WritePath::Beside, self.rows);
         Ok(())
     }
 }
 
 impl RowStore for MemoryBackend {
     fn write(&self, batch: WriteBatch, durable: bool) -> Result<(), StorageError> {
-        self.write_by(if durable { Way::SyncedLog } else { Way::Log }, batch);
+        self.write_by(if durable { WritePath::SyncedLog } else { WritePath::Log }, batch);
         Ok(())
     }
 

@@ -1,8 +1,8 @@
 //! Drops rows from the tables where RocksDB would drop them from its files.
 
-use super::{MemoryBackend, durable::Way, tables::Versions};
+use super::{MemoryBackend, durable::WritePath, tables::Versions};
 use crate::{
-    backend::{Column, Dropped, Upkeep, WriteBatch},
+    backend::{Column, FreedSpace, Upkeep, WriteBatch},
     error::StorageError,
     schema,
 };
@@ -17,13 +17,13 @@ fn bytes((key, versions): (&Vec<u8>, &Versions)) -> u64 {
 }
 
 impl Upkeep for MemoryBackend {
-    fn drop_between(&self, column: Column, from: &[u8], below: &[u8]) -> Result<Dropped, StorageError> {
+    fn drop_between(&self, column: Column, from: &[u8], below: &[u8]) -> Result<FreedSpace, StorageError> {
         let mut tables = self.shared.tables.write();
         let table = &mut tables.columns[column as usize];
         let mut kept = table.split_off(below);
         let dropped = table.split_off(from);
         table.append(&mut kept);
-        Ok(Dropped { bytes: dropped.iter().map(bytes).sum(), bytes_in_snapshots: 0 })
+        Ok(FreedSpace { bytes: dropped.iter().map(bytes).sum(), bytes_in_snapshots: 0 })
     }
 
     fn key_within(&self, column: Column, bytes_max: u64) -> Result<Option<Vec<u8>>, StorageError> {
@@ -43,7 +43,7 @@ impl Upkeep for MemoryBackend {
         let mut writes = WriteBatch::default();
         writes.clear(column);
         // RocksDB ends this with a compaction, before which it syncs the log.
-        self.write_by(Way::SyncedLog, writes);
+        self.write_by(WritePath::SyncedLog, writes);
         Ok(())
     }
 

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     config::{StateHistory, StorageConfig},
-    directory::{Acknowledged, Content, DATABASE_DIR, Mark, SNAPSHOTS_DIR, format},
+    directory::{Acknowledged, DATABASE_DIR, DirectoryContent, Mark, SNAPSHOTS_DIR, format},
     error::StorageError,
     open_files::OpenFilesShare,
 };
@@ -124,7 +124,7 @@ fn common_options(open_files_max: i32) -> Options {
 /// # Errors
 /// [`StorageError::Locked`], or errors of the disk.
 pub fn plain_database(config: &StorageConfig, dir: &Path) -> Result<DB, StorageError> {
-    let options = database_options(config, Content::Nothing);
+    let options = database_options(config, DirectoryContent::Nothing);
     open_database(&options, dir, &block_cache(config), &Floors::default())
 }
 
@@ -146,14 +146,14 @@ fn cache_bytes(config: &StorageConfig) -> usize {
 
 /// Creates only what may be missing: beside tables whose manifest is lost, RocksDB would make a new database and
 /// remove them.
-fn database_options(config: &StorageConfig, content: Content) -> Options {
+fn database_options(config: &StorageConfig, content: DirectoryContent) -> Options {
     let mut options = common_options(OpenFilesShare::of_process().tables as i32);
     // Counters alone, kept per core: timers and histograms would cost more than they are worth.
     options.enable_statistics();
     options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
     options.set_use_direct_reads(config.direct_reads);
-    options.create_if_missing(matches!(content, Content::Nothing | Content::Begun));
-    options.create_missing_column_families(content != Content::Store);
+    options.create_if_missing(matches!(content, DirectoryContent::Nothing | DirectoryContent::Begun));
+    options.create_missing_column_families(content != DirectoryContent::Store);
     options.set_db_write_buffer_size(WRITE_BUFFERS_BYTES_MAX);
     options.set_max_total_wal_size(LOG_BYTES_MAX);
     options.set_bytes_per_sync(1 << 20);
@@ -199,7 +199,7 @@ impl RocksBackend {
     pub(crate) fn open(
         config: &StorageConfig,
         dir: &Path,
-        content: Content,
+        content: DirectoryContent,
     ) -> Result<RocksBackend, StorageError> {
         Self::open_with(database_options(config, content), config, dir, content)
     }
@@ -208,7 +208,7 @@ impl RocksBackend {
     pub(crate) fn open_unflushed(
         config: &StorageConfig,
         dir: &Path,
-        content: Content,
+        content: DirectoryContent,
     ) -> Result<RocksBackend, StorageError> {
         let options =
             database_options(config, content).get_options_from_string("avoid_flush_during_recovery=true")?;
@@ -219,19 +219,19 @@ impl RocksBackend {
         options: Options,
         config: &StorageConfig,
         dir: &Path,
-        content: Content,
+        content: DirectoryContent,
     ) -> Result<RocksBackend, StorageError> {
         let cache = block_cache(config);
         let floors = Floors::default();
         let files_dir = dir.join(DATABASE_DIR);
         let mark = match content {
-            Content::Store => {
+            DirectoryContent::Store => {
                 let mark = Mark::read(dir)?;
                 // If opened for writing, RocksDB would remove the rest of a log that lost its end.
                 open_files_of(config, &files_dir)?.check(dir, &mark)?;
                 mark
             }
-            Content::Nothing | Content::Begun => Mark::default(),
+            DirectoryContent::Nothing | DirectoryContent::Begun => Mark::default(),
         };
         let db = open_database(&options, dir, &cache, &floors)?;
         if config.state_history != StateHistory::Batches(0) {

@@ -7,7 +7,7 @@ use rocksdb::{ColumnFamily, CompactOptions, DB, LiveFile, statistics::Ticker};
 
 use super::{ABOVE_ALL_KEYS, RocksBackend, family};
 use crate::{
-    backend::{Column, ColumnSize, Dropped, IoCounts, RowStore as _, Upkeep},
+    backend::{Column, ColumnSize, FreedSpace, IoCounts, RowStore as _, Upkeep},
     error::StorageError,
 };
 
@@ -39,8 +39,8 @@ impl RocksBackend {
         Ok(files)
     }
 
-    fn sum(&self, files: &[LiveFile]) -> Dropped {
-        let mut dropped = Dropped::default();
+    fn sum(&self, files: &[LiveFile]) -> FreedSpace {
+        let mut dropped = FreedSpace::default();
         for file in files {
             let path = self.files_dir.join(file.name.trim_start_matches('/'));
             // A file that is gone meanwhile is not shared.
@@ -76,11 +76,11 @@ impl Upkeep for RocksBackend {
         cache.set_capacity(self.cache_bytes);
     }
 
-    fn droppable(&self, column: Column, from: &[u8], below: &[u8]) -> Result<Dropped, StorageError> {
+    fn droppable(&self, column: Column, from: &[u8], below: &[u8]) -> Result<FreedSpace, StorageError> {
         Ok(self.sum(&self.files_between(column, from, below)?))
     }
 
-    fn drop_between(&self, column: Column, from: &[u8], below: &[u8]) -> Result<Dropped, StorageError> {
+    fn drop_between(&self, column: Column, from: &[u8], below: &[u8]) -> Result<FreedSpace, StorageError> {
         let mut files = self.files_between(column, from, below)?;
         if files.iter().any(|file| file.level == 0) {
             // RocksDB drops no file of level 0. The files do not overlap, so a compaction moves them down as they
@@ -93,7 +93,7 @@ impl Upkeep for RocksBackend {
             files.retain(|file| file.level > 0);
         }
         let Some(last) = files.iter().filter_map(|file| file.end_key.as_ref()).max() else {
-            return Ok(Dropped::default());
+            return Ok(FreedSpace::default());
         };
         let dropped = self.sum(&files);
         self.db.delete_file_in_range_cf(family(&self.db, column), from, &last[..])?;

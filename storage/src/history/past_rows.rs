@@ -1,4 +1,4 @@
-//! [`Facts`]: the rows before batches, wherever they are stored.
+//! [`PastRows`]: the rows before batches, wherever they are stored.
 //!
 //! The rows before a batch are facts. They are first in the log, then in log and history, then in the history alone,
 //! and never change. So a reader uses the newest data, and two things can go wrong. If the log was sealed meanwhile,
@@ -23,10 +23,10 @@ use crate::{
 };
 
 /// A row, if one was found; empty if the key did not exist.
-pub(crate) type Before = Option<Vec<u8>>;
+pub(crate) type PreviousRow = Option<Vec<u8>>;
 
 /// Tracks where the rows of states before the head's are stored.
-pub(crate) struct Facts {
+pub(crate) struct PastRows {
     reader: Arc<dyn Reader>,
     /// The batch up to which the history has the rows.
     sealed: AtomicU64,
@@ -46,12 +46,12 @@ pub(crate) fn recorded_sealed(reader: &(impl Reader + ?Sized)) -> Result<Option<
     reader.get(Column::Meta, SEALED_KEY)?.map(|bytes| schema::decode("record of the log", &bytes)).transpose()
 }
 
-impl Facts {
-    /// Loads the facts of a store at a head. If there is no record, the store never had a log, and the history has
+impl PastRows {
+    /// Loads the past rows of a store at a head. If there is no record, the store never had a log, and the history has
     /// everything.
-    pub(crate) fn load(reader: Arc<dyn Reader>, head: BatchNumber) -> Result<Facts, StorageError> {
+    pub(crate) fn load(reader: Arc<dyn Reader>, head: BatchNumber) -> Result<PastRows, StorageError> {
         let sealed = recorded_sealed(&*reader)?.unwrap_or(head).min(head);
-        Ok(Facts {
+        Ok(PastRows {
             reader,
             sealed: AtomicU64::new(sealed.get()),
             floor: AtomicU64::new(0),
@@ -117,7 +117,7 @@ impl Facts {
         paths: &[Path],
         after: BatchNumber,
         up_to: BatchNumber,
-    ) -> Result<Vec<Before>, StorageError> {
+    ) -> Result<Vec<PreviousRow>, StorageError> {
         self.check_floor(after)?;
         let found = loop {
             let sealed = self.sealed();
@@ -149,7 +149,7 @@ impl Facts {
         paths: &[Path],
         after: BatchNumber,
         up_to: BatchNumber,
-    ) -> Result<Vec<Before>, StorageError> {
+    ) -> Result<Vec<PreviousRow>, StorageError> {
         let mut found = vec![None; paths.len()];
         if after >= up_to {
             return Ok(found);
@@ -174,7 +174,7 @@ impl Facts {
         paths: &[Path],
         after: BatchNumber,
         up_to: BatchNumber,
-        found: &mut [Before],
+        found: &mut [PreviousRow],
     ) -> Result<bool, StorageError> {
         let (mut left, mut known) = (found.iter().filter(|found| found.is_none()).count(), after);
         if left == 0 {

@@ -1,4 +1,4 @@
-//! [`Held`]: past states that this process can still read directly, because it was running when they were the head's.
+//! [`HeldStates`]: past states that this process can still read directly, because it was running when they were the head's.
 
 use std::collections::VecDeque;
 
@@ -18,17 +18,17 @@ struct State<T> {
 }
 
 /// The states that followed each other in one column, oldest first; the last is the head's.
-pub(crate) struct Held<T> {
+pub(crate) struct HeldStates<T> {
     states: VecDeque<State<T>>,
     /// Bytes that the next write adds to the log.
     pub(crate) log_bytes: u64,
     tuning: Tuning,
 }
 
-impl<T> Held<T> {
+impl<T> HeldStates<T> {
     /// Creates an empty list.
-    pub(crate) fn new(tuning: Tuning) -> Held<T> {
-        Held { states: VecDeque::new(), log_bytes: 0, tuning }
+    pub(crate) fn new(tuning: Tuning) -> HeldStates<T> {
+        HeldStates { states: VecDeque::new(), log_bytes: 0, tuning }
     }
 
     /// Adds the head's state.
