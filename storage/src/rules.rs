@@ -82,11 +82,11 @@ impl Store {
 
     /// Records another node's schedule. Returns the forks in it that this node's schedule lacks and that nobody
     /// announced before, which are a reason to warn. They are claims, and change nothing.
-    pub fn hear_forks(&self, told: &Forks) -> Result<Vec<ScheduledFork>, StorageError> {
-        if told.is_empty() {
+    pub fn hear_forks(&self, announced: &Forks) -> Result<Vec<ScheduledFork>, StorageError> {
+        if announced.is_empty() {
             return Ok(Vec::new());
         }
-        let unknown = self.chain()?.schedule.unknown_of(told);
+        let unknown = self.chain()?.schedule.unknown_of(announced);
         let mut heard = self.0.rulebook.heard.lock();
         let mut news = Vec::new();
         for (fork, id) in unknown {

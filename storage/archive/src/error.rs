@@ -46,14 +46,14 @@ pub enum ArchiveError {
         reason: String,
     },
     /// The snapshot is of another ledger, or does not prove that it is of the trusted one.
-    #[error("{name} in {location} does not belong to the trusted ledger: {mistrust}")]
+    #[error("{name} in {location} does not belong to the trusted ledger: {error}")]
     Untrusted {
         /// Name of the manifest.
         name: String,
         /// Location of the archive.
         location: Location,
         /// The contradiction to the trusted ledger.
-        mistrust: LineageError,
+        error: LineageError,
     },
     /// The archive lists no such snapshot.
     #[error("{location} has no snapshot{}: `slipstream snapshot list {location}` shows the existing snapshots", of_batch(*number))]

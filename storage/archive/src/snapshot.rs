@@ -93,10 +93,10 @@ impl ArchivedSnapshot {
         let refused = |reason: String| archive.damaged(&name, reason);
         manifest.lineage.check(&genesis, &manifest.genesis_proof).map_err(refused)?;
         let info = manifest.lineage.info();
-        trust.check(&genesis, info).map_err(|mistrust| ArchiveError::Untrusted {
+        trust.check(&genesis, info).map_err(|error| ArchiveError::Untrusted {
             name: name.clone(),
             location: archive.location().clone(),
-            mistrust,
+            error,
         })?;
         let pieces = manifest.pieces.iter().map(|entry| entry.piece.clone()).collect();
         let map = PieceMap::new(pieces, info.state_root).map_err(|error| refused(error.to_string()))?;

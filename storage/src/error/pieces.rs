@@ -11,7 +11,7 @@ pub enum PieceError {
     /// A piece whose rows do not match its name.
     #[error("the rows at place {place:?} do not have the subtree hash {expected}")]
     OtherRows {
-        /// Place of the piece's subtree.
+        /// The place of the piece's subtree.
         place: Place,
         /// The subtree hash that its place must have.
         expected: Digest,
@@ -19,7 +19,7 @@ pub enum PieceError {
     /// A pack whose codes do not match its name.
     #[error("the codes at place {place:?} do not have the digest {expected}")]
     OtherCodes {
-        /// Place of the codes' subtree.
+        /// The place of the codes' subtree.
         place: Place,
         /// The digest that the pack must have.
         expected: Digest,
@@ -36,7 +36,7 @@ pub enum PieceError {
     /// A list whose pieces cannot be those of one state.
     #[error("the list of pieces is wrong at place {place:?}: {reason}")]
     BadList {
-        /// Place of the first wrong piece.
+        /// The place of the first wrong piece.
         place: Place,
         /// The rule that it breaks.
         reason: &'static str,

@@ -10,7 +10,7 @@ pub enum RepairError {
     /// The answer is not a well-formed opened subtree.
     #[error("the subtree {place:?} is malformed: {reason}")]
     Malformed {
-        /// Place of the requested subtree.
+        /// The place of the requested subtree.
         place: Place,
         /// The rule that the answer breaks.
         reason: &'static str,
@@ -18,7 +18,7 @@ pub enum RepairError {
     /// The opened subtree is one of another state.
     #[error("the given subtree {place:?} has the hash {found}, but the proved hash is {expected}")]
     WrongHash {
-        /// Place of the requested subtree.
+        /// The place of the requested subtree.
         place: Place,
         /// The hash that its parent commits to.
         expected: Digest,

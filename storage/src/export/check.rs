@@ -129,14 +129,14 @@ impl Export {
     }
 
     fn check_trust(&self, trust: &Trust) -> Result<(), ExportError> {
-        let untrusted = |name: &str, mistrust: &LineageError| ExportError::Untrusted {
+        let untrusted = |name: &str, error: &LineageError| ExportError::Untrusted {
             path: self.dir.join(name),
-            reason: mistrust.to_string(),
+            reason: error.to_string(),
         };
-        trust.check(&self.genesis, self.manifest.lineage.info()).map_err(|mistrust| match mistrust {
+        trust.check(&self.genesis, self.manifest.lineage.info()).map_err(|error| match error {
             LineageError::NoTrust => ExportError::NoTrust,
-            LineageError::Genesis { .. } => untrusted(GENESIS, &mistrust),
-            LineageError::Snapshot { .. } => untrusted(MANIFEST, &mistrust),
+            LineageError::Genesis { .. } => untrusted(GENESIS, &error),
+            LineageError::Snapshot { .. } => untrusted(MANIFEST, &error),
         })
     }
 }

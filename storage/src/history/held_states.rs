@@ -1,4 +1,5 @@
-//! [`HeldStates`]: past states that this process can still read directly, because it was running when they were the head's.
+//! [`HeldStates`]: past states that this process can still read directly, because it was running when they were the
+//! head's.
 
 use std::collections::VecDeque;
 

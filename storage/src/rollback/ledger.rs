@@ -25,7 +25,7 @@ pub(super) fn drop_ledger(
     head: &HeadRecord,
     bounds: Bounds,
     writes: &mut WriteBatch,
-    told: &mut RolledBack,
+    report: &mut RolledBack,
 ) -> Result<(), StorageError> {
     let to = bounds.to;
     let (first, last) = (schema::number_key(to.next()), schema::number_key(head.number));
@@ -41,18 +41,18 @@ pub(super) fn drop_ledger(
         Ok(())
     })?;
     above(Column::Certificates, &mut |_, _| {
-        told.certificates += 1;
+        report.certificates += 1;
         Ok(())
     })?;
     let mut transactions = 0;
     above(Column::Bodies, &mut |key, body| {
-        told.blob_bytes += body.len() as u64;
+        report.blob_bytes += body.len() as u64;
         transactions += drop_transactions(schema::decode_number(key)?, body, writes);
         if transactions > bounds.entries_max() { Err(bounds.too_much()) } else { Ok(()) }
     })?;
     for column in [Column::Receipts, Column::Deltas, Column::Hints] {
         above(column, &mut |_, blob| {
-            told.blob_bytes += blob.len() as u64;
+            report.blob_bytes += blob.len() as u64;
             Ok(())
         })?;
     }
@@ -100,13 +100,13 @@ pub(super) fn drop_epoch_ends(
     reader: &dyn Reader,
     to: BatchNumber,
     writes: &mut WriteBatch,
-    told: &mut RolledBack,
+    report: &mut RolledBack,
 ) -> Result<(), StorageError> {
     reader.scan(Column::EpochEnds, &[], Direction::Up, &mut |key, value| {
         let end: Certificate = schema::decode("epoch end", value)?;
         if end.info.number > to {
             writes.delete(Column::EpochEnds, key);
-            told.certificates += 1;
+            report.certificates += 1;
         }
         Ok(ControlFlow::Continue(()))
     })

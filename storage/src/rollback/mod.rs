@@ -114,10 +114,10 @@ pub(crate) fn roll_back(
     let bounds = Bounds { to, rows_max: config.tuning.rollback_rows_max };
     let before = rows_behind(&*reader, &head, bounds)?;
     let mut writes = WriteBatch::default();
-    let mut told =
+    let mut report =
         RolledBack { from: head.number, to, state_root: header.state_root, ..RolledBack::default() };
 
-    let updates = put_rows(&before.rows, head.active.column(), &mut writes, &mut told)?;
+    let updates = put_rows(&before.rows, head.active.column(), &mut writes, &mut report)?;
     let tree = load_tree(&reader, head.active.column(), config.tree_memory_mib)?.apply(&updates)?;
     if tree.root() != header.state_root {
         let (found, expected) = (tree.root(), header.state_root);
@@ -126,20 +126,20 @@ pub(crate) fn roll_back(
         )));
     }
     drop(tree);
-    drop_ledger(&*reader, &head, bounds, &mut writes, &mut told)?;
-    drop_epoch_ends(&*reader, to, &mut writes, &mut told)?;
+    drop_ledger(&*reader, &head, bounds, &mut writes, &mut report)?;
+    drop_epoch_ends(&*reader, to, &mut writes, &mut report)?;
     drop_history(&*reader, &head, to, &before, &mut writes)?;
     put_records(&*reader, &head, to, &mut writes)?;
     passage_before(&*reader, &header, &mut writes)?;
     for (first, last) in records {
         writes.clear_range(Column::Records, first.as_bytes(), last.as_bytes());
     }
-    told.snapshots = snapshots_above(backend, to)?;
+    report.snapshots = snapshots_above(backend, to)?;
     if dry_run {
-        return Ok(told);
+        return Ok(report);
     }
     drop(reader);
-    remove_snapshots(backend, dir, to, &told.snapshots)?;
+    remove_snapshots(backend, dir, to, &report.snapshots)?;
     // They belong to later states, and are never needed: the next start reads the rows.
     let frontiers = dir.join(FRONTIERS_DIR);
     match fs::remove_dir_all(&frontiers) {
@@ -149,7 +149,7 @@ pub(crate) fn roll_back(
         _ => {}
     }
     backend.write(writes, true)?;
-    Ok(told)
+    Ok(report)
 }
 
 fn snapshots_above(backend: &dyn Backend, to: BatchNumber) -> Result<Vec<BatchNumber>, StorageError> {
@@ -273,18 +273,18 @@ fn put_rows(
     rows: &BTreeMap<Path, (BatchNumber, Vec<u8>)>,
     column: Column,
     writes: &mut WriteBatch,
-    told: &mut RolledBack,
+    report: &mut RolledBack,
 ) -> Result<Vec<Update>, StorageError> {
     let mut updates = Vec::with_capacity(rows.len());
     for (path, (_, row)) in rows {
         if row.is_empty() {
             writes.delete(column, path.0);
-            told.rows_removed += 1;
+            report.rows_removed += 1;
             updates.push((*path, None));
         } else {
             let (key, value) = schema::decode_row(row)?;
             writes.put(column, path.0, row.clone());
-            told.rows_put += 1;
+            report.rows_put += 1;
             updates.push((*path, Some(value.hash(&key))));
         }
     }

@@ -124,15 +124,15 @@ fn check_snapshots(store: &Store) {
 
 /// The kind of disk under a store, and how the store dies.
 #[derive(Clone, Copy)]
-enum Place {
+enum Medium {
     /// A directory, whose store is dropped.
     Directory,
     /// Memory, where the power is cut: the first `kept` of the unsynced writes are left.
     Memory { kept: usize },
 }
 
-fn fails_and_comes_back(step: Step, place: Place, source: &Store) {
-    let (fsync, on_disk) = (matches!(place, Place::Memory { .. }), matches!(place, Place::Directory));
+fn fails_and_comes_back(step: Step, place: Medium, source: &Store) {
+    let (fsync, on_disk) = (matches!(place, Medium::Memory { .. }), matches!(place, Medium::Directory));
     let config = StorageConfig {
         snapshot_interval_batches: 4,
         prune: PruneConfig::of_batches(WINDOWS),
@@ -152,8 +152,8 @@ fn fails_and_comes_back(step: Step, place: Place, source: &Store) {
         for &passing in passings {
             let (dir, memory) = (store_dir(), MemoryDisk::default());
             let open = |faults: &Faults| match place {
-                Place::Directory => Store::open_with(&config, dir.path(), faults),
-                Place::Memory { .. } => Store::memory_on(&memory, &config, faults),
+                Medium::Directory => Store::open_with(&config, dir.path(), faults),
+                Medium::Memory { .. } => Store::memory_on(&memory, &config, faults),
             };
             let store = open(&Faults::fail_at(point, passing)).unwrap();
             let result = live(&store, source);
@@ -172,7 +172,7 @@ fn fails_and_comes_back(step: Step, place: Place, source: &Store) {
             if result.is_err() {
                 assert!(matches!(store.put_record("x", b"y"), Err(StorageError::Poisoned)), "{point}");
             }
-            if let Place::Memory { kept } = place {
+            if let Medium::Memory { kept } = place {
                 memory.crash(kept);
             }
             drop(store);
@@ -200,8 +200,8 @@ fn a_failure_at_any_step_leaves_whole_steps() {
             scope.spawn(move || {
                 let steps = Step::of_use().skip(share).step_by(SHARES);
                 for step in steps.filter(|step| ![Step::Open, Step::RestoreDiscard].contains(step)) {
-                    let memory = [0, 1, usize::MAX].map(|kept| Place::Memory { kept });
-                    for place in memory.into_iter().chain([Place::Directory]) {
+                    let memory = [0, 1, usize::MAX].map(|kept| Medium::Memory { kept });
+                    for place in memory.into_iter().chain([Medium::Directory]) {
                         fails_and_comes_back(step, place, source);
                     }
                 }

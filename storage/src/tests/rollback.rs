@@ -99,18 +99,18 @@ fn a_store_that_was_rolled_back_is_as_one_that_never_went_on() {
         fixture.reopen();
         assert_eq!(fixture.store().head().unwrap().header.number, from, "a dry run changes nothing");
         let store = maintain(&mut fixture);
-        let told = store.roll_back(number(TO), &[("past/".into(), "past/~".into())], false).unwrap();
-        assert_eq!(told, dry);
-        let RolledBack { rows_put, rows_removed, blob_bytes, certificates, .. } = told;
+        let report = store.roll_back(number(TO), &[("past/".into(), "past/~".into())], false).unwrap();
+        assert_eq!(report, dry);
+        let RolledBack { rows_put, rows_removed, blob_bytes, certificates, .. } = report;
         assert!(
             rows_put > 0 && rows_removed > 0 && blob_bytes > 0 && certificates >= from.get() - TO,
-            "{told:?}"
+            "{report:?}"
         );
         assert!(
-            told.snapshots.iter().all(|snapshot| *snapshot > number(TO)) && !told.snapshots.is_empty(),
-            "{told:?}"
+            report.snapshots.iter().all(|snapshot| *snapshot > number(TO)) && !report.snapshots.is_empty(),
+            "{report:?}"
         );
-        assert_eq!((told.from, told.to, told.state_root), (from, number(TO), expected.head.state_root));
+        assert_eq!((report.from, report.to, report.state_root), (from, number(TO), expected.head.state_root));
         drop(store);
 
         fixture.reopen();
@@ -205,7 +205,7 @@ fn a_kill_during_a_rollback_leaves_one_head_or_the_other() {
         let store = maintain(&mut fixture);
         match store.roll_back(number(TO), &[], false) {
             Err(StorageError::Rollback(RollbackError::NotBelow { .. })) if is_done => {}
-            told => assert_eq!(told.unwrap().to, number(TO), "{point}"),
+            report => assert_eq!(report.unwrap().to, number(TO), "{point}"),
         }
         drop(store);
         fixture.reopen();

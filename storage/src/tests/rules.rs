@@ -96,8 +96,8 @@ fn what_peers_tell_is_bounded_and_changes_nothing() {
     store.initialize(&genesis()).unwrap();
     let before = store.chain().unwrap();
     for number in 0..2 * FORKS_HEARD_MAX as u64 {
-        let told = forks(fork(&format!("f{number}"), number + 1));
-        assert_eq!(store.hear_forks(&told).unwrap().len(), usize::from(number < FORKS_HEARD_MAX as u64));
+        let announced = forks(fork(&format!("f{number}"), number + 1));
+        assert_eq!(store.hear_forks(&announced).unwrap().len(), usize::from(number < FORKS_HEARD_MAX as u64));
     }
     assert_eq!(store.unknown_forks().len(), FORKS_HEARD_MAX);
     assert_eq!(store.hear_forks(&forks(fork("\u{1b}[2J", 1))).unwrap(), [], "nothing that cannot be shown");

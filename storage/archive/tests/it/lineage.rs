@@ -30,7 +30,7 @@ async fn a_manifest_without_its_quorum_is_refused() {
 
 /// What an archive claims about a snapshot of epoch 5, and the genesis beside it.
 #[derive(Clone)]
-struct Told {
+struct LineageClaim {
     lineage: Lineage,
     genesis: Genesis,
     genesis_proof: AccumulatorRangeProof,
@@ -38,7 +38,7 @@ struct Told {
 
 const EPOCH: Epoch = Epoch(5);
 
-impl Told {
+impl LineageClaim {
     fn check(&self) -> Result<(), String> {
         self.lineage.check(&self.genesis, &self.genesis_proof)
     }
@@ -62,7 +62,7 @@ fn sign(certificate: &mut Certificate, keys: &[SecretKey]) {
     *certificate = Certificate::signed(certificate.info.clone(), certificate.view, (0..).zip(keys)).unwrap();
 }
 
-type Lie = (&'static str, fn(&mut Told));
+type Lie = (&'static str, fn(&mut LineageClaim));
 
 const LIES: [Lie; 16] = [
     ("another state", |it| it.certify(&keys(EPOCH)[..2], |end| end.info.state_root = Digest([1; 32]))),
@@ -110,13 +110,14 @@ async fn nothing_that_ties_a_snapshot_to_its_ledger_is_believed() {
     (0..5).for_each(|account| ledger.touch([account]));
     let snapshot = ledger.store.snapshot(ledger.number()).unwrap().unwrap();
     let (_, genesis_proof) = Lineage::genesis_of(&snapshot).unwrap();
-    let told = Told { lineage: Lineage::of(&snapshot).unwrap(), genesis: genesis(STAMP), genesis_proof };
-    assert_eq!((told.lineage.info().epoch, told.lineage.epoch_ends.len()), (EPOCH, 5));
+    let claim =
+        LineageClaim { lineage: Lineage::of(&snapshot).unwrap(), genesis: genesis(STAMP), genesis_proof };
+    assert_eq!((claim.lineage.info().epoch, claim.lineage.epoch_ends.len()), (EPOCH, 5));
     assert_ne!(set(EPOCH).failures, Failures::thirds(3));
-    told.check().unwrap();
+    claim.check().unwrap();
     for (what, lie) in LIES {
-        let mut told = told.clone();
-        lie(&mut told);
-        assert!(told.check().is_err(), "{what} is believed");
+        let mut claim = claim.clone();
+        lie(&mut claim);
+        assert!(claim.check().is_err(), "{what} is believed");
     }
 }
