@@ -12,7 +12,7 @@ const PATH_BITS: u16 = 256;
 
 /// All leaves whose paths share their first bits with one path. The wire format has these bits and no more.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Encoded", into = "Encoded")]
+#[serde(try_from = "EncodedPrefix", into = "EncodedPrefix")]
 pub struct Place {
     /// Its later bits are 0.
     path: Path,
@@ -22,7 +22,7 @@ pub struct Place {
 
 /// A [`Place`] as it is sent.
 #[derive(Serialize, Deserialize)]
-struct Encoded {
+struct EncodedPrefix {
     bits: u16,
     prefix: BoundedVec<u8, 32>,
 }
@@ -70,17 +70,17 @@ impl Place {
     }
 }
 
-impl From<Place> for Encoded {
-    fn from(place: Place) -> Encoded {
+impl From<Place> for EncodedPrefix {
+    fn from(place: Place) -> EncodedPrefix {
         let prefix = place.path.0[..place.bits().div_ceil(8)].to_vec();
-        Encoded { bits: place.bits, prefix: BoundedVec::new(prefix).expect("a path has 32 bytes") }
+        EncodedPrefix { bits: place.bits, prefix: BoundedVec::new(prefix).expect("a path has 32 bytes") }
     }
 }
 
-impl TryFrom<Encoded> for Place {
+impl TryFrom<EncodedPrefix> for Place {
     type Error = &'static str;
 
-    fn try_from(encoded: Encoded) -> Result<Place, &'static str> {
+    fn try_from(encoded: EncodedPrefix) -> Result<Place, &'static str> {
         let mut path = Path::MIN;
         let len = usize::from(encoded.bits).div_ceil(8);
         if encoded.bits > PATH_BITS || encoded.prefix.len() != len {

@@ -309,9 +309,9 @@ impl Archive {
 }
 
 /// A store, and the prefix of its objects' names.
-type Opened = Result<(Arc<dyn ObjectStore>, ObjectPath), object_store::Error>;
+type OpenedStore = Result<(Arc<dyn ObjectStore>, ObjectPath), object_store::Error>;
 
-fn open_s3(location: &Location, settings: &Settings) -> Opened {
+fn open_s3(location: &Location, settings: &Settings) -> OpenedStore {
     use_ring();
     let mut builder = AmazonS3Builder::new();
     for (name, value) in &settings.variables {
@@ -328,7 +328,7 @@ fn open_s3(location: &Location, settings: &Settings) -> Opened {
     Ok((Arc::new(builder.build()?), ObjectPath::from_url_path(location.url().path())?))
 }
 
-fn open_http(location: &Location, settings: &Settings) -> Opened {
+fn open_http(location: &Location, settings: &Settings) -> OpenedStore {
     use_ring();
     // Relative names are joined to this URL.
     let url = format!("{}/", location.url().as_str().trim_end_matches('/'));
@@ -342,7 +342,7 @@ fn open_http(location: &Location, settings: &Settings) -> Opened {
     Ok((Arc::new(builder.build()?), ObjectPath::default()))
 }
 
-fn open_dir(location: &Location) -> Opened {
+fn open_dir(location: &Location) -> OpenedStore {
     let store = LocalFileSystem::new_with_prefix(location.dir().unwrap_or_default())?;
     Ok((Arc::new(store.with_fsync(true)), ObjectPath::default()))
 }

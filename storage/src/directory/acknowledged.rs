@@ -1,6 +1,6 @@
-//! [`Acknowledged`]: how far the database was when a write to it was last acknowledged. If a log or a manifest lost
-//! its end, RocksDB takes that for the effect of a power cut: it opens without what is missing, and removes the files
-//! that nothing names any more. The third line of `FORMAT` distinguishes this loss from a power cut.
+//! [`Mark`]: how far the database was when a write to it was last acknowledged; [`MarkFile`]: moves it on. If a log or
+//! a manifest lost its end, RocksDB takes that for the effect of a power cut: it opens without what is missing, and
+//! removes the files that nothing names any more. The third line of `FORMAT` distinguishes this loss from a power cut.
 //!
 //! The line is overwritten after every durable write and never synced. It claims only what is on disk already, so a
 //! power cut makes it claim less, and never too much.
@@ -99,7 +99,7 @@ impl Mark {
 
 /// Advances the mark of an opened store.
 #[derive(Debug)]
-pub(crate) struct Acknowledged {
+pub(crate) struct MarkFile {
     dir: PathBuf,
     file: File,
     place: u64,
@@ -107,9 +107,9 @@ pub(crate) struct Acknowledged {
     has_failed: AtomicBool,
 }
 
-impl Acknowledged {
+impl MarkFile {
     /// Opens the mark of a directory whose `FORMAT` has one.
-    pub(crate) fn open(dir: &Path, mark: Mark) -> Result<Acknowledged, StorageError> {
+    pub(crate) fn open(dir: &Path, mark: Mark) -> Result<MarkFile, StorageError> {
         let path = dir.join(format::FILE);
         let text = fs::read_to_string(&path).map_err(|error| StorageError::io("read", &path, error))?;
         let place = text.split_inclusive('\n').take(LINE).map(str::len).sum::<usize>() as u64;
@@ -118,7 +118,7 @@ impl Acknowledged {
             .open(&path)
             .map_err(|error| StorageError::io("write", &path, error))?;
         let (mark, has_failed) = (Mutex::new(mark), AtomicBool::new(false));
-        let acknowledged = Acknowledged { dir: dir.to_owned(), file, place, mark, has_failed };
+        let acknowledged = MarkFile { dir: dir.to_owned(), file, place, mark, has_failed };
         acknowledged.note(0);
         Ok(acknowledged)
     }

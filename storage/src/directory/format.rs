@@ -1,6 +1,6 @@
 //! The file `FORMAT`: the formats that a directory was written with. It is a text file, so that an operator can read
 //! it and no database of an unknown layout has to be opened for it. Its third line is the mark of
-//! [`super::Acknowledged`].
+//! [`super::Mark`].
 //!
 //! The version counts releases that changed a format. The fingerprint is computed from what the code does. So the store
 //! refuses a format that changed without a new version, instead of misreading it.

@@ -7,7 +7,7 @@ pub(crate) mod format;
 
 use std::{fs, io, path::Path};
 
-pub(crate) use self::acknowledged::{Acknowledged, Mark};
+pub(crate) use self::acknowledged::{Mark, MarkFile};
 
 use crate::error::StorageError;
 

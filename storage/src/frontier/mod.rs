@@ -47,8 +47,8 @@ use crate::{
 
 const TREE: &str = "tree";
 const TOUCHED: &str = "touched";
-/// Leaves per touched path above which another tree is due, if enough paths were touched at all. A tree takes about 2 bytes a
-/// leaf, so that writing it adds 400 bytes per touched path.
+/// One touched path per this number of leaves makes another tree due, if [`Tuning::touched_min`] paths were touched.
+/// A tree takes about 2 bytes a leaf, so that writing it adds 400 bytes per touched path.
 const LEAVES_PER_PATH: u64 = 200;
 /// Maximum bytes of touched paths since a tree was written. A store that cannot write trees stops noting there, and
 /// opens from its rows.

@@ -19,22 +19,22 @@ use super::{
 use crate::error::StorageError;
 
 /// Rows that were read ahead. Other rows come from the same source.
-pub(super) struct Fetched<'a> {
+pub(super) struct FetchedRows<'a> {
     /// Leaves by the first path of their range, with the range's last path. Each range is used once.
     leaves: Mutex<HashMap<Path, (Path, Vec<Leaf>)>>,
     rows: &'a dyn RowSource,
 }
 
-impl<'a> Fetched<'a> {
-    pub(super) fn read(rows: &'a dyn RowSource, ranges: &[Range]) -> Result<Fetched<'a>, StorageError> {
+impl<'a> FetchedRows<'a> {
+    pub(super) fn read(rows: &'a dyn RowSource, ranges: &[Range]) -> Result<FetchedRows<'a>, StorageError> {
         let pairs: Vec<(Path, Path)> = ranges.iter().map(|range| (range.first, range.last)).collect();
         let leaves = rows.many(&pairs)?;
         let leaves = pairs.into_iter().zip(leaves).map(|((first, last), leaves)| (first, (last, leaves)));
-        Ok(Fetched { leaves: Mutex::new(leaves.collect()), rows })
+        Ok(FetchedRows { leaves: Mutex::new(leaves.collect()), rows })
     }
 }
 
-impl RowSource for Fetched<'_> {
+impl RowSource for FetchedRows<'_> {
     fn leaves(&self, first: &Path, last: &Path) -> Result<Vec<Leaf>, StorageError> {
         let fetched = self.leaves.lock().remove(first);
         match fetched.filter(|(end, _)| end == last) {

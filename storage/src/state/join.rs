@@ -33,7 +33,7 @@ fn join(a: Slot, b: Slot, path: &Path, depth: usize) -> Result<Slot, StorageErro
         (Slot::Empty, slot) | (slot, Slot::Empty) => Ok(slot),
         (Slot::Leaf(leaf), slot) | (slot, Slot::Leaf(leaf)) => {
             let pass =
-                Pass { rows: &NoRows, generation: 0, is_fetched: true, change: Change::Update, folded: None };
+                Pass { rows: &NoRows, generation: 0, is_fetched: true, change: Change::Update, hidden: None };
             pass.apply(slot, &[(leaf.path, Some(leaf.value_hash))], depth)
         }
         (Slot::Child(a), Slot::Child(b)) => join_children(a, b, path, depth),

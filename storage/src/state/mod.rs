@@ -9,8 +9,8 @@
 //! ```
 //!
 //! * [`node`], [`slot`]: parts and hashes; [`nibbles`]: paths; [`hollow`]: nodes that know quarters by hash alone;
-//!   [`tree`]: versions; [`pass`]: updates; [`folded`]: parts that updates leave hidden. [`fetch`]: reading rows for
-//!   updates; [`warm`]: prefetching memory; [`proof`]: range proofs; [`shape`]: where leaves diverge; [`budget`]:
+//!   [`tree`]: versions; [`pass`]: updates; [`hidden_parts`]: parts that updates leave hidden. [`fetch`]: reading rows
+//!   for updates; [`warm`]: prefetching memory; [`proof`]: range proofs; [`shape`]: where leaves diverge; [`budget`]:
 //!   bounded memory. [`load`]: rebuilding from rows; [`frontier`]: rebuilding from the tree's upper part; [`join`]:
 //!   growing from parts; [`sketch`]: hashing parts without nodes.
 //! * A tree is a value: a clone shares all nodes and never changes with the original. Nodes that belong to one
@@ -18,8 +18,8 @@
 
 mod budget;
 mod fetch;
-mod folded;
 pub(crate) mod frontier;
+mod hidden_parts;
 mod hollow;
 mod join;
 pub(crate) mod load;

@@ -7,8 +7,8 @@ use slipstream_types::{Path, tree::Leaf};
 
 use super::{
     REREAD_NIBBLES, RowSource, Update,
-    fetch::{Fetched, wanted},
-    folded::HiddenParts,
+    fetch::{FetchedRows, wanted},
+    hidden_parts::HiddenParts,
     hollow::{quarter_of, quarter_range},
     nibbles::{first_nibble, nibble},
     node::{ARITY, Node, assemble},
@@ -34,7 +34,7 @@ pub(super) struct Pass<'a> {
     /// The kind of change that the updates bring.
     pub(super) change: Change,
     /// Receives changed parts that stay hidden: see [`Tree::is_short`](super::Tree::is_short).
-    pub(super) folded: Option<&'a HiddenParts>,
+    pub(super) hidden: Option<&'a HiddenParts>,
 }
 
 /// The kinds of changes that updates bring.
@@ -54,7 +54,7 @@ impl Pass<'_> {
         if !self.is_fetched && updates.len() <= FETCH_UPDATES_MAX {
             let wanted = wanted(&slot, updates, depth);
             if wanted.len() > 1 {
-                let fetched = Fetched::read(self.rows, &wanted)?;
+                let fetched = FetchedRows::read(self.rows, &wanted)?;
                 return Pass { rows: &fetched, is_fetched: true, ..*self }.enter(slot, updates, depth);
             }
         }
@@ -114,10 +114,10 @@ impl Pass<'_> {
         if inner.is_hollow() {
             for (quarter, updates) in touched_quarters(inner, updates, depth) {
                 let path = &updates[0].0;
-                match (self.change, self.folded.filter(|_| is_cold)) {
-                    (Change::Update, Some(folded)) => {
+                match (self.change, self.hidden.filter(|_| is_cold)) {
+                    (Change::Update, Some(hidden)) => {
                         match inner.fold_hidden(quarter, updates, depth, self.rows)? {
-                            Some((range, leaves)) => folded.add(range, leaves),
+                            Some((range, leaves)) => hidden.add(range, leaves),
                             None => continue,
                         }
                     }

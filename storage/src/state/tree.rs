@@ -9,7 +9,7 @@ use slipstream_types::{
 
 use super::{
     RowSource, Update,
-    folded::{HiddenParts, LAYERS_MAX, Layer, LayeredRows},
+    hidden_parts::{HiddenParts, LAYERS_MAX, Layer, LayeredRows},
     nibbles::{first_nibble, lift_hash, nibble},
     no_rows,
     node::{ARITY, Node, assemble},
@@ -108,17 +108,17 @@ impl Tree {
         debug_assert!(updates.is_sorted_by(|a, b| a.0 < b.0), "updates are sorted, each path once");
         let generation = self.generation.wrapping_add(1);
         let shed = self.shed + Self::copied_by(updates.len() as u64, self.resident());
-        let folded = HiddenParts::default();
+        let hidden = HiddenParts::default();
         let pass = Pass {
             rows: &LayeredRows { layers: &self.layers, rows: &*self.rows },
             generation,
             is_fetched: false,
             change,
-            folded: (self.is_short && self.layers.len() < LAYERS_MAX).then_some(&folded),
+            hidden: (self.is_short && self.layers.len() < LAYERS_MAX).then_some(&hidden),
         };
         let root = pass.enter(self.root, updates, 0)?;
         let mut layers = self.layers;
-        layers.extend(folded.into_layer(generation));
+        layers.extend(hidden.into_layer(generation));
         Ok(Tree { root, generation, layers, shed, ..self })
     }
 

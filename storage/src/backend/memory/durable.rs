@@ -8,7 +8,7 @@ pub(super) const UNSYNCED_MAX: usize = 256;
 
 /// The writes that survive a crash, by sequence number.
 #[derive(Default)]
-pub(super) struct Durable {
+pub(super) struct DurableWrites {
     /// Everything up to this sequence number is durable.
     synced: u64,
     /// Later writes in the log, in order.
@@ -27,7 +27,7 @@ pub(super) enum WritePath {
     Beside,
 }
 
-impl Durable {
+impl DurableWrites {
     pub(super) fn write(&mut self, sequence: u64, way: WritePath) {
         match way {
             WritePath::Log => self.unsynced.push_back(sequence),

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::{Column, Direction, Reader, RowStore, SortedFile, Visit, WriteBatch};
 use crate::error::StorageError;
-use durable::{Durable, WritePath};
+use durable::{DurableWrites, WritePath};
 use tables::Tables;
 
 #[derive(Default)]
@@ -51,13 +51,13 @@ impl MemoryBackend {
     /// Creates a backend that tracks what a crash would leave.
     pub(crate) fn with_crashes() -> MemoryBackend {
         let backend = MemoryBackend::default();
-        backend.shared.tables.write().durable = Some(Durable::default());
+        backend.shared.tables.write().durable = Some(DurableWrites::default());
         backend
     }
 
     /// Number of writes that a crash may lose.
     pub(crate) fn unsynced(&self) -> usize {
-        self.shared.tables.read().durable.as_ref().map_or(0, Durable::unsynced)
+        self.shared.tables.read().durable.as_ref().map_or(0, DurableWrites::unsynced)
     }
 
     /// Returns the database that a power cut leaves, as a separate one: the first `kept` of the unsynced writes have reached the
@@ -65,7 +65,7 @@ impl MemoryBackend {
     /// copy of the log. A sorted file that was not linked in is gone.
     pub(crate) fn after_crash(&self, kept: usize) -> MemoryBackend {
         let tables = self.shared.tables.read();
-        let mut left = Tables { durable: Some(Durable::default()), ..Tables::default() };
+        let mut left = Tables { durable: Some(DurableWrites::default()), ..Tables::default() };
         let survives = |at: u64| tables.durable.as_ref().is_none_or(|durable| durable.survives(at, kept));
         for (column, table) in left.columns.iter_mut().zip(&tables.columns) {
             for (key, versions) in table {

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::durable::Durable;
+use super::durable::DurableWrites;
 use crate::{
     backend::{Column, Direction, Visit, Write},
     error::StorageError,
@@ -22,7 +22,7 @@ pub(super) struct Tables {
     /// Keys with more than one version (or a deletion), by the sequence number that made the older ones stale.
     pub(super) stale: VecDeque<(u64, Column, Vec<u8>)>,
     /// `None` unless crashes are simulated.
-    pub(super) durable: Option<Durable>,
+    pub(super) durable: Option<DurableWrites>,
 }
 
 fn visible(versions: &Versions, sequence: u64) -> Option<&[u8]> {

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     config::{StateHistory, StorageConfig},
-    directory::{Acknowledged, DATABASE_DIR, DirectoryContent, Mark, SNAPSHOTS_DIR, format},
+    directory::{DATABASE_DIR, DirectoryContent, Mark, MarkFile, SNAPSHOTS_DIR, format},
     error::StorageError,
     open_files::OpenFilesShare,
 };
@@ -66,7 +66,7 @@ pub(crate) struct RocksBackend {
     /// Shared by all live snapshots, which its references count.
     live: Arc<()>,
     /// `None` without `fsync`: a power cut may then take what was acknowledged.
-    acknowledged: Option<Acknowledged>,
+    acknowledged: Option<MarkFile>,
 }
 
 impl Drop for RocksBackend {
@@ -246,7 +246,7 @@ impl RocksBackend {
         fs::create_dir_all(&sorted_files_dir)
             .map_err(|e| StorageError::io("create", &sorted_files_dir, e))?;
         format::mark(dir)?;
-        let acknowledged = config.fsync.then(|| Acknowledged::open(dir, mark)).transpose()?;
+        let acknowledged = config.fsync.then(|| MarkFile::open(dir, mark)).transpose()?;
         Ok(RocksBackend {
             db: Arc::new(db),
             cache,

@@ -91,13 +91,13 @@ fn layers_end_with_the_rows_that_have_them() {
         tree.generation += 9;
         versions.push(model.clone());
         assert_eq!(tree.root(), tree::root(&leaves(&model)));
-        assert!(tree.layers.len() <= folded::LAYERS_MAX);
+        assert!(tree.layers.len() <= hidden_parts::LAYERS_MAX);
     }
-    assert_eq!(tree.layers.len(), folded::LAYERS_MAX);
+    assert_eq!(tree.layers.len(), hidden_parts::LAYERS_MAX);
     assert!(tree.bytes_beside(tree.resident(), 0) > 0, "what is in layers counts");
     // Each batch raised the generation by ten.
     let again = tree.clone().read_ahead_of(rows(&versions[1]), 60);
-    assert_eq!(again.layers.len(), folded::LAYERS_MAX - 2);
+    assert_eq!(again.layers.len(), hidden_parts::LAYERS_MAX - 2);
     for tree in [again, tree.read_from(rows(&model))] {
         let updates = sorted((0..20_000).step_by(7).map(|i| (scattered(i), Some(value(i + 9)))));
         let mut model = model.clone();
