@@ -89,3 +89,15 @@ fn prefix(place: &Option<Place>) -> String {
 fn suffix(place: &Option<Place>) -> String {
     place.as_ref().map(|place| format!("\n{}", place.snippet)).unwrap_or_default()
 }
+
+/// A value that fits its key's type and breaks a rule, with what to write instead.
+pub(crate) struct Problem {
+    pub(crate) key: &'static str,
+    pub(crate) text: String,
+}
+
+impl Problem {
+    pub(crate) fn new(key: &'static str, text: impl Into<String>) -> Problem {
+        Problem { key, text: text.into() }
+    }
+}

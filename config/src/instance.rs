@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, num::NonZeroU8, path::Path};
 
-use crate::{NodeConfig, rules::Problem};
+use crate::{NodeConfig, error::Problem};
 
 /// The highest number of an instance.
 pub const INSTANCE_MAX: u8 = 200;

@@ -3,11 +3,13 @@
 use std::{fs::File, io::Read, path::Path};
 
 use crate::{
-    ConfigError, NodeConfig, Origin, Overrides, Place, Preset, decode, instance,
+    ConfigError, NodeConfig, Origin, Overrides, Place, Preset, decode,
+    error::Problem,
+    instance,
     keys::{self, Key},
     origin::Origins,
     overrides::{Assignment, refused},
-    rules::{self, Problem},
+    rules,
     tree::Tree,
 };
 

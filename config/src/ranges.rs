@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use slipstream_sync::protocol::{RANGE_BATCHES_MAX, RANGE_BYTES_MAX};
 use slipstream_types::limits::{BATCH_TRANSACTIONS_MAX, TRANSACTION_BYTES_MAX};
 
-use crate::{NodeConfig, rules::Problem};
+use crate::{NodeConfig, error::Problem};
 
 /// The smallest limit on request bodies with which the largest transaction fits, in hexadecimal.
 pub(crate) const BODY_BYTES_MIN: u64 = 2 * TRANSACTION_BYTES_MAX as u64 + 1_024;

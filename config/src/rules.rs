@@ -5,24 +5,13 @@ use slipstream_sync::{Mode, SyncConfig};
 
 use crate::{
     ApiConfig, NodeConfig, Role,
+    error::Problem,
     mask::mask_value,
     ranges::{self, BODY_BYTES_MIN},
 };
 
 /// Maximum number of archives: each is asked every minute, and its lists are in memory.
 const ARCHIVES_MAX: usize = 16;
-
-/// A value that fits its key's type and breaks a rule, with what to write instead.
-pub(crate) struct Problem {
-    pub(crate) key: &'static str,
-    pub(crate) text: String,
-}
-
-impl Problem {
-    pub(crate) fn new(key: &'static str, text: impl Into<String>) -> Problem {
-        Problem { key, text: text.into() }
-    }
-}
 
 /// Checks the rules that concern several keys, and the ranges of numbers.
 pub(crate) fn check(config: &NodeConfig) -> Result<(), Problem> {
