@@ -5,7 +5,7 @@ use slipstream_types::{
     certificate::CertificateError, state::StateKey, tree::StateRangeError, validators::SetError,
 };
 
-use crate::wire::ANSWER_BYTES_MAX;
+use crate::limits::ANSWER_BYTES_MAX;
 
 /// Why an answer was not accepted. Except for [`LightError::UnknownEpoch`] and [`LightError::TooOld`], the node is wrong or lies: ask
 /// another one.

@@ -43,11 +43,10 @@
 
 mod client;
 mod error;
+mod limits;
 mod wire;
 
 pub use client::{At, LightClient, Question, VerifiedAccount};
 pub use error::{EpochEndFault, LightError};
-pub use wire::{
-    ANSWER_BYTES_MAX, Account, AccountProof, EPOCH_CHANGES_MAX, Encoded, EpochChanges, Part, SLOTS_MAX,
-    SlotProof, WaypointProof,
-};
+pub use limits::{ANSWER_BYTES_MAX, EPOCH_CHANGES_MAX, SLOTS_MAX};
+pub use wire::{Account, AccountProof, Encoded, EpochChanges, Part, SlotProof, WaypointProof};

@@ -1,4 +1,4 @@
-//! A node's answers as JSON, and their limits. docs/formats.md specifies them.
+//! A node's answers as JSON. docs/formats.md specifies them.
 
 use std::{fmt, marker::PhantomData};
 
@@ -12,14 +12,10 @@ use slipstream_types::{
     accumulator::AccumulatorRangeProof, bounded::BoundedVec, codec, tree::StateRangeProof,
 };
 
-use crate::error::LightError;
-
-/// Maximum number of slots of one proof, the same as geth's limit for `eth_getProof`.
-pub const SLOTS_MAX: usize = 1_024;
-/// Maximum number of certificates of one answer of `slipstream_getEpochChanges`.
-pub const EPOCH_CHANGES_MAX: usize = 64;
-/// Maximum bytes of an answer. A proof with [`SLOTS_MAX`] slots of a state with a billion rows has about 5 MiB.
-pub const ANSWER_BYTES_MAX: usize = 16 << 20;
+use crate::{
+    error::LightError,
+    limits::{ANSWER_BYTES_MAX, EPOCH_CHANGES_MAX, SLOTS_MAX},
+};
 
 /// A value that an answer contains as its BCS in hexadecimal.
 pub trait Part: Serialize + DeserializeOwned {

@@ -55,7 +55,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
             "trace",
         ],
     ),
-    ("light", &["error", "wire"]),
     (
         "node",
         &["api", "blocking", "events", "health", "leash", "probation", "rpc", "seat", "speed", "status"],
