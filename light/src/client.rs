@@ -3,6 +3,7 @@
 use slipstream_types::{
     AccountValue, Address, B256, BatchNumber, Certificate, Digest, Epoch, Genesis, Path, StateKey,
     StateValue, U256, ValidatorSet, Waypoint,
+    genesis::GenesisError,
     tree::{Leaf, StateRangeError, StateRangeProof},
 };
 
@@ -70,8 +71,9 @@ impl LightClient {
     /// If the genesis breaks a rule.
     pub fn from_genesis(genesis: &Genesis) -> Result<LightClient, LightError> {
         genesis.check()?;
-        let named_by = Waypoint::of(&genesis.ledger_info()?);
-        Ok(LightClient { genesis: genesis.header()?.digest(), set: genesis.validator_set(), named_by })
+        let named_by = Waypoint::of(&genesis.ledger_info().map_err(GenesisError::from)?);
+        let header = genesis.header().map_err(GenesisError::from)?;
+        Ok(LightClient { genesis: header.digest(), set: genesis.validator_set(), named_by })
     }
 
     /// Begins with the validators that a waypoint's ledger info names. The waypoint must be that of an epoch's last

@@ -1,8 +1,9 @@
 //! [`LightError`]: why an answer was not accepted.
 
 use slipstream_types::{
-    Address, B256, BatchNumber, CodecError, Digest, Epoch, Waypoint, accumulator::AccumulatorError,
-    certificate::CertificateError, state::StateKey, tree::StateRangeError, validators::SetError,
+    Address, B256, BatchNumber, Digest, Epoch, Waypoint, accumulator::AccumulatorError,
+    certificate::CertificateError, genesis::GenesisError, state::StateKey, tree::StateRangeError,
+    validators::SetError,
 };
 
 use crate::limits::ANSWER_BYTES_MAX;
@@ -22,7 +23,7 @@ pub enum LightError {
     Malformed(#[from] serde_json::Error),
     /// A genesis that breaks a rule.
     #[error("cannot use the genesis: {0}")]
-    Genesis(#[from] CodecError),
+    Genesis(#[from] GenesisError),
     /// The proof is of another account.
     #[error("the request was for account {asked}, but the proof is for {found}")]
     OtherAddress {

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use slipstream_types::{CodecError, Genesis, limits};
+use slipstream_types::{Genesis, genesis::GenesisError, limits};
 
 use crate::small_file::{self, Placement, Readers};
 
@@ -46,7 +46,7 @@ pub enum GenesisFileError {
         /// The file that breaks a rule.
         path: PathBuf,
         /// The broken rule.
-        source: CodecError,
+        source: GenesisError,
     },
     /// The file already exists, or cannot be written.
     #[error("cannot write the genesis file {}: {source}", path.display())]

@@ -32,8 +32,10 @@ impl Store {
     /// [`StorageError::NotInitialized`].
     pub fn genesis(&self) -> Result<Genesis, StorageError> {
         let blob = self.blob(BlobKind::Genesis, BatchNumber::GENESIS)?.ok_or(StorageError::NotInitialized)?;
-        let damaged = |error: slipstream_types::CodecError| StorageError::corrupt(error.to_string());
-        Genesis::decode(&blob.content(BlobKind::Genesis).map_err(damaged)?).map_err(damaged)
+        let damaged =
+            |error: slipstream_types::genesis::GenesisError| StorageError::corrupt(error.to_string());
+        Genesis::decode(&blob.content(BlobKind::Genesis).map_err(|error| damaged(error.into()))?)
+            .map_err(damaged)
     }
 
     /// Returns the digest of the genesis header, which identifies the chain.

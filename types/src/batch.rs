@@ -6,11 +6,12 @@ use alloy_primitives::Address;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    blob::BlobKind,
     bounded::{BoundedBytes, BoundedVec},
+    chain::RulesId,
     codec::{self, CodecError, raw},
     digest::Digest,
     limits,
-    schedule::RulesId,
     totals::Totals,
 };
 
@@ -167,7 +168,7 @@ impl BatchHeader {
 }
 
 /// Returns the digest by which a header commits to the uncompressed content of a blob of this kind.
-pub fn content_digest(kind: crate::BlobKind, content: &[u8]) -> Digest {
+pub fn content_digest(kind: BlobKind, content: &[u8]) -> Digest {
     Digest::tagged(&format!("slipstream/{}/1", kind.name()), content)
 }
 

@@ -1,8 +1,10 @@
-//! [`ChainConfig`]: the rules of a chain: its genesis fixes the first ones, and its schedule changes them.
+//! [`Rules`]: what a chain demands of its batches, with its hard fork and its id.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
 
-use crate::{limits, schedule::Schedule};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::{codec::raw, digest::parse_hex, limits};
 
 /// The Ethereum hard fork whose rules the EVM follows.
 ///
@@ -33,48 +35,69 @@ impl Fork {
     }
 }
 
-/// The rules that the batches of a chain are executed under: those of the genesis, and their changes.
-/// [`ChainConfig::rules_at`] returns those of a batch.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ChainConfig {
-    /// EIP-155 chain id, which every transaction names.
-    pub chain_id: u64,
-    /// EVM rules of the first batches; the schedule may name later ones.
-    #[serde(default)]
-    pub fork: Fork,
-    /// Maximum gas that one batch may use.
-    pub gas_limit: u64,
-    /// Maximum gas that one transaction may ask for: from 21,000 to [`limits::TRANSACTION_GAS_MAX`], the default of a
-    /// genesis file. A lower value keeps one transaction from taking most of a batch.
-    #[serde(default = "transaction_gas_max")]
-    pub transaction_gas_max: u64,
-    /// Base fee of every batch, in wei per gas. It is fixed, so that a node that joins from a snapshot knows it without
-    /// history.
-    pub base_fee_wei: u64,
-    /// The forks after the genesis. The node's configuration names them; genesis bytes and genesis file omit them.
-    #[serde(skip)]
-    pub schedule: Schedule,
-    /// Whether legacy transactions without a chain id (from before EIP-155) are admitted. No fork changes this. The
-    /// genesis and its file have it beside `chain`, not inside: see [`Genesis`](crate::Genesis).
-    #[serde(skip)]
-    pub unprotected_transactions: bool,
+/// Identifies the rules that a batch was executed under: the genesis' own, or the digest of all forks up to the last
+/// active one. Text: 16 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct RulesId(pub [u8; 8]);
+
+impl RulesId {
+    /// The id of the genesis' own rules.
+    pub const GENESIS: RulesId = RulesId([0; 8]);
 }
 
-impl Default for ChainConfig {
-    fn default() -> Self {
-        Self {
-            chain_id: 7_357,
-            fork: Fork::default(),
-            gas_limit: 300_000_000,
-            transaction_gas_max: limits::TRANSACTION_GAS_MAX,
-            base_fee_wei: 10_000_000,
-            schedule: Schedule::default(),
-            unprotected_transactions: false,
+impl fmt::Display for RulesId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
+impl fmt::Debug for RulesId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for RulesId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match serializer.is_human_readable() {
+            true => serializer.collect_str(self),
+            false => raw::serialize(&self.0, serializer),
         }
     }
 }
 
-fn transaction_gas_max() -> u64 {
-    limits::TRANSACTION_GAS_MAX
+impl<'de> Deserialize<'de> for RulesId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match deserializer.is_human_readable() {
+            true => parse_hex(&String::deserialize(deserializer)?).map(RulesId).map_err(de::Error::custom),
+            false => raw::deserialize(deserializer).map(RulesId),
+        }
+    }
+}
+
+/// The rules of one batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rules {
+    /// Binds everything up to the last active fork.
+    pub id: RulesId,
+    /// EVM rules that the batch runs under.
+    pub fork: Fork,
+    /// Maximum gas that the batch may use.
+    pub gas_limit: u64,
+    /// Maximum gas that one transaction may ask for.
+    pub transaction_gas_max: u64,
+    /// Base fee, in wei per gas.
+    pub base_fee_wei: u64,
+}
+
+impl Rules {
+    /// Returns the rule of a chain that these rules break, if any.
+    pub(crate) fn broken(&self) -> Option<&'static str> {
+        let transaction_gas = limits::TRANSACTION_GAS_MIN..=limits::TRANSACTION_GAS_MAX;
+        if self.gas_limit < limits::TRANSACTION_GAS_MIN {
+            return Some("gas_limit must be at least 21,000");
+        }
+        (!transaction_gas.contains(&self.transaction_gas_max))
+            .then_some("transaction_gas_max must be from 21,000 to 16,777,216")
+    }
 }

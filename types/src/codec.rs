@@ -1,9 +1,6 @@
 //! Canonical BCS with limits.
 
-use alloy_primitives::Address;
 use serde::{Serialize, de::DeserializeOwned};
-
-use crate::validators::SetError;
 
 /// Why bytes were not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -33,23 +30,6 @@ pub enum CodecError {
         /// The kind of value.
         what: &'static str,
         /// The rule that it breaks.
-        rule: &'static str,
-    },
-    /// The value names validators that do not form a valid set.
-    #[error("invalid {what}: {source}")]
-    Validators {
-        /// The kind of value.
-        what: &'static str,
-        /// The rule that the set breaks.
-        #[source]
-        source: SetError,
-    },
-    /// A genesis has an account with which no chain may begin.
-    #[error("invalid genesis: account {address} {rule}")]
-    GenesisAccount {
-        /// Address of the refused account.
-        address: Address,
-        /// The rule that it breaks, and what to do.
         rule: &'static str,
     },
 }

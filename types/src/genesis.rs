@@ -11,17 +11,17 @@ use crate::{
     blob::BlobKind,
     bounded::BoundedVec,
     certificate::LedgerInfo,
-    chain::ChainConfig,
+    chain::RulesId,
+    chain_config::ChainConfig,
     codec::{self, CodecError},
     delta::{Code, Delta, DeltaEntry},
     digest::Digest,
     limits,
     receipt::Receipts,
-    schedule::RulesId,
     state::{AccountValue, StateKey, StateValue},
     totals::Totals,
     tree,
-    validators::{Failures, Validator, ValidatorSet},
+    validators::{Failures, SetError, Validator, ValidatorSet},
     validators_contract,
 };
 
@@ -127,7 +127,40 @@ const ONLY_STORAGE: &str = "has storage but neither code nor a nonce, so no cont
 const OTHER_VALIDATORS: &str = "is named as validators_contract, but its storage does not hold the genesis' \
     validators and failures in the same order";
 
+/// Why a genesis was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GenesisError {
+    /// Its bytes are not those of a genesis, or it breaks a rule of its chain.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    /// Its validators do not form a valid set.
+    #[error("invalid genesis: {0}")]
+    Validators(#[from] SetError),
+    /// It has an account with which no chain may begin.
+    #[error("invalid genesis: account {address} {rule}")]
+    Account {
+        /// Address of the refused account.
+        address: Address,
+        /// The rule that it breaks, and what to do.
+        rule: &'static str,
+    },
+}
+
 impl GenesisAccount {
+    /// Returns the account of the validators contract: see [`validators_contract::first_storage`].
+    ///
+    /// # Errors
+    /// If the contract's compiled code cannot be decoded.
+    pub fn validators_contract(
+        owner: Address,
+        epoch_batches: u64,
+        set: &ValidatorSet,
+    ) -> Result<GenesisAccount, CodecError> {
+        let (code, storage) =
+            (validators_contract::code()?, validators_contract::first_storage(owner, epoch_batches, set));
+        Ok(GenesisAccount { nonce: 1, code, storage, ..GenesisAccount::default() })
+    }
+
     fn has_only_storage(&self) -> bool {
         let is_plain = self.nonce == 0 && self.code.is_empty();
         is_plain && self.storage.values().any(|value| !value.is_zero())
@@ -140,7 +173,7 @@ impl Genesis {
     ///
     /// # Errors
     /// If the content is neither, or breaks a rule.
-    pub fn decode(content: &[u8]) -> Result<Genesis, CodecError> {
+    pub fn decode(content: &[u8]) -> Result<Genesis, GenesisError> {
         let exactly = |content| codec::decode::<Genesis>("genesis", content, limits::GENESIS_BYTES_MAX);
         let genesis = match (exactly(content), content.split_last()) {
             (
@@ -158,9 +191,9 @@ impl Genesis {
     }
 
     /// Checks the rules that parsing does not check.
-    pub fn check(&self) -> Result<(), CodecError> {
-        let invalid = |rule| Err(CodecError::Invalid { what: "genesis", rule });
-        self.validator_set().check().map_err(|source| CodecError::Validators { what: "genesis", source })?;
+    pub fn check(&self) -> Result<(), GenesisError> {
+        let invalid = |rule| Err(CodecError::Invalid { what: "genesis", rule }.into());
+        self.validator_set().check()?;
         if self.accounts.len() > limits::GENESIS_ACCOUNTS_MAX {
             return invalid("too many accounts");
         }
@@ -171,16 +204,16 @@ impl Genesis {
             return invalid(rule);
         }
         match self.accounts.iter().find(|(_, account)| account.has_only_storage()) {
-            Some((address, _)) => Err(CodecError::GenesisAccount { address: *address, rule: ONLY_STORAGE }),
+            Some((address, _)) => Err(GenesisError::Account { address: *address, rule: ONLY_STORAGE }),
             None => self.check_validators_contract(),
         }
     }
 
     /// Checks that the contract's storage holds the validators with which the chain begins: otherwise its first change
     /// would replace them all.
-    fn check_validators_contract(&self) -> Result<(), CodecError> {
+    fn check_validators_contract(&self) -> Result<(), GenesisError> {
         let Some(address) = self.validators_contract else { return Ok(()) };
-        let invalid = |rule| Err(CodecError::GenesisAccount { address, rule });
+        let invalid = |rule| Err(GenesisError::Account { address, rule });
         let Some(account) = self.accounts.get(&address).filter(|account| !account.code.is_empty()) else {
             return invalid("is named as validators_contract, but has no code");
         };
@@ -260,16 +293,16 @@ impl Genesis {
         Ok(LedgerInfo::of(&header, accumulator.root(), Some(self.validator_set())))
     }
 
-    /// Places the validators contract at [`validators_contract::ADDRESS`]; see [`validators_contract::account`].
+    /// Places the validators contract at [`validators_contract::ADDRESS`]; see [`GenesisAccount::validators_contract`].
     ///
     /// # Errors
-    /// Those of [`validators_contract::account`].
+    /// Those of [`GenesisAccount::validators_contract`].
     pub fn with_validators_contract(
         mut self,
         owner: Address,
         epoch_batches: u64,
     ) -> Result<Genesis, CodecError> {
-        let account = validators_contract::account(owner, epoch_batches, &self.validator_set())?;
+        let account = GenesisAccount::validators_contract(owner, epoch_batches, &self.validator_set())?;
         self.accounts.insert(validators_contract::ADDRESS, account);
         self.validators_contract = Some(validators_contract::ADDRESS);
         Ok(self)

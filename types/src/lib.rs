@@ -11,7 +11,8 @@
 //! * [`batch`]: headers and bodies; [`Totals`]: sums over the ledger, in headers; [`receipt`], [`delta`], [`hints`],
 //!   [`conflicts`]: the results of executing a body.
 //! * [`accumulator`]: the append-only Merkle tree over headers, and range proofs in it.
-//! * [`chain`] and [`schedule`]: the rules, and how they change without another genesis.
+//! * [`chain`]: the rules of batches; [`schedule`]: how they change without another genesis; [`ChainConfig`]: both, for
+//!   one chain.
 //! * [`certificate`] and [`validators`]: statements and their signers. [`validators_contract`]: the source of later
 //!   epochs' validators. [`waypoint`]: where trust starts if it does not start at genesis.
 //! * [`state`] and [`tree`]: keys, values and paths of the EVM state, and the canonical Merkle tree over them.
@@ -34,6 +35,7 @@ pub mod blob;
 pub mod bounded;
 pub mod certificate;
 pub mod chain;
+mod chain_config;
 pub mod clock;
 pub mod codec;
 pub mod conflicts;
@@ -59,7 +61,8 @@ pub use alloy_primitives::{Address, B256, Bloom, Bytes, U256, keccak256};
 pub use batch::{BatchHeader, BatchNumber, Body, Epoch};
 pub use blob::{Blob, BlobKind};
 pub use certificate::{Certificate, CommitStatement, LedgerInfo};
-pub use chain::ChainConfig;
+pub use chain::{Rules, RulesId};
+pub use chain_config::ChainConfig;
 pub use clock::Clock;
 pub use codec::CodecError;
 pub use conflicts::Conflicts;
@@ -69,7 +72,7 @@ pub use genesis::Genesis;
 pub use hints::Hints;
 pub use keys::{PublicKey, SecretKey, Signature};
 pub use receipt::{Log, Receipt, Receipts};
-pub use schedule::{Rules, RulesId, Schedule, ScheduledFork};
+pub use schedule::{Schedule, ScheduledFork};
 pub use state::{AccountValue, Path, StateKey, StateValue};
 pub use totals::Totals;
 pub use validators::{Failures, Validator, ValidatorSet};

@@ -11,6 +11,8 @@
 //! state can compute it. This code reads the storage directly: so a genesis may place another contract with the same
 //! layout.
 
+use std::collections::BTreeMap;
+
 use alloy_primitives::{Address, B256, U256, address, keccak256};
 
 use crate::{
@@ -18,7 +20,6 @@ use crate::{
     bounded::BoundedVec,
     codec::CodecError,
     delta::Code,
-    genesis::GenesisAccount,
     keys::PublicKey,
     limits,
     validators::{Failures, SetError, Validator, ValidatorSet},
@@ -68,17 +69,21 @@ pub enum WantedError {
     Set(#[from] SetError),
 }
 
-/// Returns the contract's account for a genesis: it holds the validators of `set`, and only `owner` may change them.
-/// Changes take effect at the next batch whose number is a multiple of `epoch_batches`; with 1 (or 0), at the batch
-/// that holds the change.
+/// Returns the contract's compiled code.
 ///
 /// # Errors
-/// If the contract's compiled code cannot be decoded.
-pub fn account(owner: Address, epoch_batches: u64, set: &ValidatorSet) -> Result<GenesisAccount, CodecError> {
+/// If it cannot be decoded.
+pub fn code() -> Result<Code, CodecError> {
     let invalid =
         |_| CodecError::Invalid { what: "validators contract", rule: "its code must be hexadecimal" };
-    let code = Code::new(hex::decode(CODE.trim_end()).map_err(invalid)?)?;
-    let mut storage = std::collections::BTreeMap::from([
+    Code::new(hex::decode(CODE.trim_end()).map_err(invalid)?)
+}
+
+/// Returns the contract's first storage: it holds the validators of `set`, and only `owner` may change them. Changes
+/// take effect at the next batch whose number is a multiple of `epoch_batches`; with 1 (or 0), at the batch that holds
+/// the change.
+pub fn first_storage(owner: Address, epoch_batches: u64, set: &ValidatorSet) -> BTreeMap<B256, U256> {
+    let mut storage = BTreeMap::from([
         (slot(OWNER), U256::from_be_bytes(owner.into_word().0)),
         (slot(EPOCH_BATCHES), U256::from(epoch_batches)),
         (slot(FAILURES_ANY), U256::from(set.failures.any)),
@@ -91,7 +96,7 @@ pub fn account(owner: Address, epoch_batches: u64, set: &ValidatorSet) -> Result
         storage.insert(recipient, U256::from_be_bytes(validator.fee_recipient.into_word().0));
     }
     storage.retain(|_, value| !value.is_zero());
-    Ok(GenesisAccount { nonce: 1, code, storage, ..GenesisAccount::default() })
+    storage
 }
 
 /// Returns the batch that ends the epoch with the present list, or `None` before the first change. `read` reads the
@@ -177,8 +182,8 @@ mod tests {
         ValidatorSet { epoch: Epoch(0), validators, failures }
     }
 
-    fn reader(account: &GenesisAccount) -> impl FnMut(B256) -> Result<U256, Infallible> + '_ {
-        |slot| Ok(account.storage.get(&slot).copied().unwrap_or_default())
+    fn reader(storage: &BTreeMap<B256, U256>) -> impl FnMut(B256) -> Result<U256, Infallible> + '_ {
+        |slot| Ok(storage.get(&slot).copied().unwrap_or_default())
     }
 
     /// Goal: the storage in a genesis reads back as its set, whatever its size, and ends no epoch yet.
@@ -186,13 +191,13 @@ mod tests {
     fn the_first_storage_is_the_set() {
         for (count, failures) in [(1, 0), (4, 1), (128, 42)] {
             let set = set(0..count, Failures { any: failures, commission: failures });
-            let account = account(Address::repeat_byte(9), 1, &set).unwrap();
-            let mut read = reader(&account);
+            let storage = first_storage(Address::repeat_byte(9), 1, &set);
+            let mut read = reader(&storage);
             assert_eq!(wanted(Epoch(0), &mut read).unwrap().unwrap(), set);
             assert_eq!(last_batch(&mut read).unwrap(), None);
             for number in [0, 1, 2, u64::MAX] {
                 assert_eq!(
-                    next_validators(BatchNumber::new(number), Epoch(0), reader(&account)).unwrap(),
+                    next_validators(BatchNumber::new(number), Epoch(0), reader(&storage)).unwrap(),
                     None
                 );
             }
@@ -203,9 +208,9 @@ mod tests {
     #[test]
     fn one_batch_ends_the_epoch() {
         let set = set(1..5, Failures::thirds(4));
-        let mut account = account(Address::ZERO, 10, &set).unwrap();
-        account.storage.insert(slot(LAST_BATCH), U256::from(20));
-        let next = |number| next_validators(BatchNumber::new(number), Epoch(6), reader(&account)).unwrap();
+        let mut storage = first_storage(Address::ZERO, 10, &set);
+        storage.insert(slot(LAST_BATCH), U256::from(20));
+        let next = |number| next_validators(BatchNumber::new(number), Epoch(6), reader(&storage)).unwrap();
         assert_eq!((next(19), next(21)), (None, None));
         assert_eq!(next(20), Some(Ok(ValidatorSet { epoch: Epoch(7), ..set })));
     }
@@ -213,11 +218,11 @@ mod tests {
     /// Goal: a malformed storage ends no epoch, and its length does not drive an allocation.
     #[test]
     fn what_is_no_set_is_refused() {
-        let good = account(Address::ZERO, 1, &set(1..5, Failures::thirds(4))).unwrap();
+        let good = first_storage(Address::ZERO, 1, &set(1..5, Failures::thirds(4)));
         let with_at = |slot: B256, value: U256| {
-            let mut account = good.clone();
-            account.storage.insert(slot, value);
-            wanted(Epoch(1), &mut reader(&account)).unwrap().map(|_| ()).unwrap_err()
+            let mut storage = good.clone();
+            storage.insert(slot, value);
+            wanted(Epoch(1), &mut reader(&storage)).unwrap().map(|_| ()).unwrap_err()
         };
         let with = |index: u64, value: U256| with_at(slot(index), value);
         let too_many = |count| WantedError::TooMany { count };
@@ -225,7 +230,7 @@ mod tests {
         assert_eq!(with(VALIDATORS, U256::from(129)), too_many(U256::from(129)));
         assert_eq!(with(VALIDATORS, U256::ZERO), SetError::Empty.into());
         let [[first, _], [second, _]] = [0, 1].map(element);
-        let repeated = with_at(second, good.storage[&first]);
+        let repeated = with_at(second, good[&first]);
         assert!(matches!(repeated, WantedError::Set(SetError::Repeated { .. })), "{repeated}");
         // The point of order 1 signs everything.
         for unusable in [with(VALIDATORS, U256::from(6)), with_at(first, U256::from(1) << 248)] {

@@ -10,7 +10,7 @@ use slipstream_executor::{
 };
 use slipstream_types::{
     BatchHeader, BatchNumber, Epoch, Failures, Genesis, SecretKey, Validator, ValidatorSet,
-    bounded::BoundedVec, limits, validators_contract,
+    bounded::BoundedVec, genesis::GenesisAccount, limits, validators_contract,
 };
 
 use crate::support::*;
@@ -32,7 +32,8 @@ impl Chain {
         let mut genesis = genesis();
         genesis.validators = BoundedVec::new((0..validators as u8).map(validator).collect()).unwrap();
         let account =
-            validators_contract::account(account(OWNER), epoch_batches, &genesis.validator_set()).unwrap();
+            GenesisAccount::validators_contract(account(OWNER), epoch_batches, &genesis.validator_set())
+                .unwrap();
         genesis.accounts.insert(CONTRACT, account);
         let (state, header) = (MemoryState::from_genesis(&genesis).unwrap(), genesis.header().unwrap());
         Chain { genesis, state, header, nonces: [0; 9] }

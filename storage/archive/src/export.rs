@@ -140,7 +140,10 @@ impl Archive {
 
     /// Writes the genesis unless it is there. Returns its digest.
     async fn put_genesis(&self, blob: &Blob) -> Result<Digest, ArchiveError> {
-        let digest = Genesis::decode(&blob.content(BlobKind::Genesis)?)?.header()?.digest();
+        let digest = Genesis::decode(&blob.content(BlobKind::Genesis)?)
+            .map_err(StorageError::from)?
+            .header()?
+            .digest();
         let name = names::genesis(&digest);
         let mut other = None;
         self.list(GENESIS, LEDGERS_MAX, |object| {

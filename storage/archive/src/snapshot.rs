@@ -13,7 +13,9 @@ use slipstream_storage::{
     CodePack, Piece, PieceError, PieceMap, Restore, RestoreError, StorageError, Store, Takeover as _, Trust,
     VerifiedChunk,
 };
-use slipstream_types::{BatchNumber, Blob, BlobKind, Digest, Genesis, blob, delta::Code};
+use slipstream_types::{
+    BatchNumber, Blob, BlobKind, Digest, Genesis, blob, delta::Code, genesis::GenesisError,
+};
 use tokio::task::spawn_blocking;
 
 use crate::{
@@ -72,7 +74,7 @@ impl Archive {
         let name = names::genesis(digest);
         let bytes = self.read(&name, blob::BLOB_BYTES_MAX).await?;
         let content = Blob::from_bytes(bytes).and_then(|blob| blob.content(BlobKind::Genesis));
-        let genesis = content.and_then(|content| Genesis::decode(&content));
+        let genesis = content.map_err(GenesisError::from).and_then(|content| Genesis::decode(&content));
         let genesis = genesis.map_err(|error| self.damaged(&name, error))?;
         let found = genesis.header().map_err(|error| self.damaged(&name, error))?.digest();
         if found != *digest {

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use slipstream_types::{
     Address, BatchNumber, CodecError, Digest, RulesId, Waypoint, accumulator::AccumulatorError,
-    schedule::ScheduleError,
+    genesis::GenesisError, schedule::ScheduleError,
 };
 
 pub use damage::Damage;
@@ -284,6 +284,9 @@ pub enum StorageError {
     /// Something given or stored does not fit its type.
     #[error(transparent)]
     Codec(#[from] CodecError),
+    /// The given genesis breaks a rule.
+    #[error(transparent)]
+    Genesis(#[from] GenesisError),
     /// The headers' proof could not be made or verified.
     #[error(transparent)]
     Accumulator(#[from] AccumulatorError),
@@ -358,6 +361,7 @@ impl StorageError {
             | StorageError::UnknownCode { .. }
             | StorageError::WrongCertificate { .. }
             | StorageError::Codec(_)
+            | StorageError::Genesis(_)
             | StorageError::Accumulator(_) => true,
             StorageError::Restore(error) => matches!(
                 error,

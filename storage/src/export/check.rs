@@ -7,7 +7,9 @@ use std::{
 
 use parking_lot::Mutex;
 use rayon::prelude::*;
-use slipstream_types::{Blob, BlobKind, Digest, Genesis, Path, blob::BLOB_BYTES_MAX, codec, keccak256};
+use slipstream_types::{
+    Blob, BlobKind, Digest, Genesis, Path, blob::BLOB_BYTES_MAX, codec, genesis::GenesisError, keccak256,
+};
 
 use super::{
     CODES_BYTES_MAX, ChunkEntry, CodeFile, ExportError, ExportSummary, FileEntry, GENESIS, MANIFEST,
@@ -145,6 +147,6 @@ fn read_genesis(dir: &FilePath, entry: &FileEntry) -> Result<Genesis, ExportErro
     let path = dir.join(GENESIS);
     let bytes = read_entry(&path, entry, BLOB_BYTES_MAX)?;
     let content = Blob::from_bytes(bytes).and_then(|blob| blob.content(BlobKind::Genesis));
-    let genesis = content.and_then(|content| Genesis::decode(&content));
+    let genesis = content.map_err(GenesisError::from).and_then(|content| Genesis::decode(&content));
     genesis.map_err(|error| ExportError::damaged(&path, error))
 }

@@ -64,11 +64,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
     ("sync", &["trust", "verify"]),
     ("testsuite", &["compare", "report"]),
     ("testsuite", &["devnet", "leftovers"]),
-    (
-        "types",
-        &["batch", "bounded", "chain", "codec", "digest", "keys", "schedule", "validators", "verified"],
-    ),
-    ("types", &["genesis", "validators_contract"]),
 ];
 
 /// Phrases that a native reader reads twice, as regular expressions.

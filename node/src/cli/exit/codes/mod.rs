@@ -223,6 +223,7 @@ fn of_storage(error: &StorageError) -> Option<Exit> {
         | StorageError::Repair(_)
         | StorageError::Rollback(_)
         | StorageError::Codec(_)
+        | StorageError::Genesis(_)
         | StorageError::Accumulator(_)
         | StorageError::Database(_) => None,
     }
