@@ -22,8 +22,8 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    Ban, BannedBy, BoxFuture, Handler, MESSAGE_BYTES_MAX, NetworkConfig, NetworkError, Payload, PeerId,
-    PeerStats, Priority, Protocol, Refusal, RequestLimits, Transport,
+    Ban, BannedBy, BoxFuture, Handler, MESSAGE_BYTES_MAX, NetworkConfig, NetworkError, Payload, PeerChanges,
+    PeerId, PeerStats, Priority, Protocol, Refusal, RequestLimits, Transport,
     budget::Budget,
     peers::{Direction, Peers, Useful},
     queue::Outbox,
@@ -33,11 +33,20 @@ use crate::{
 #[derive(Clone, Default)]
 pub struct MemoryHub {
     nodes: Arc<Mutex<BTreeMap<PeerId, Node>>>,
+    /// One for all nodes, because a transport outlives its node's entry, and serves the next one with its id.
+    changes: PeerChanges,
 }
 
 struct Node {
     handler: Arc<dyn Handler>,
     peers: Peers<Arc<End>>,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // Its transports have no peers any more.
+        self.peers.changes.report();
+    }
 }
 
 /// One end of a connection, through which its owner sends.
@@ -72,9 +81,11 @@ impl MemoryHub {
     /// Adds a node, or replaces the one with this id as a restart would: its connections end.
     pub fn join(&self, id: PeerId, handler: Arc<dyn Handler>) -> Arc<MemoryTransport> {
         self.leave(id);
-        let peers = Peers::new(id, usize::MAX, [], Duration::ZERO);
+        let mut peers = Peers::new(id, usize::MAX, [], Duration::ZERO);
+        peers.changes = self.changes.clone();
         self.nodes.lock().insert(id, Node { handler, peers });
-        Arc::new(MemoryTransport { local: id, nodes: Arc::downgrade(&self.nodes) })
+        let (nodes, changes) = (Arc::downgrade(&self.nodes), self.changes.clone());
+        Arc::new(MemoryTransport { local: id, nodes, changes })
     }
 
     /// Removes a node; its connections end.
@@ -206,6 +217,7 @@ pub struct MemoryTransport {
     local: PeerId,
     /// Weak, because the hub owns the handlers and a handler may own its transport.
     nodes: Weak<Mutex<BTreeMap<PeerId, Node>>>,
+    changes: PeerChanges,
 }
 
 impl MemoryTransport {
@@ -234,6 +246,10 @@ impl Transport for MemoryTransport {
 
     fn peers(&self) -> Vec<PeerId> {
         self.with_own(|node| node.peers.iter().map(|(id, _, _)| id).collect()).unwrap_or_default()
+    }
+
+    fn peer_changes(&self) -> PeerChanges {
+        self.changes.clone()
     }
 
     fn connected_since(&self, peer: &PeerId) -> Option<Instant> {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use slipstream_types::PublicKey;
 use tokio::time::Instant;
 
-use crate::{Ban, Contacts, ExchangeStatus, NetworkError, Payload, Refusal, TurnedAway};
+use crate::{Ban, Contacts, ExchangeStatus, NetworkError, Payload, PeerChanges, Refusal, TurnedAway};
 
 /// A peer is its ed25519 public key.
 pub type PeerId = PublicKey;
@@ -129,6 +129,9 @@ pub trait Transport: Send + Sync + 'static {
 
     /// The connected peers, sorted by id.
     fn peers(&self) -> Vec<PeerId>;
+
+    /// The reports of changes of [`Transport::peers`]. A wrapper that adds peers reports theirs here too.
+    fn peer_changes(&self) -> PeerChanges;
 
     /// The time of the connection to a peer, or `None` if it is not connected.
     fn connected_since(&self, peer: &PeerId) -> Option<Instant>;

@@ -22,7 +22,7 @@ use self::{
     kept::{Stranger, kept},
     turns::{Home, TURN_AT_WORK, TURN_MIN, Turns},
 };
-use crate::{BanEnd, BannedBy, PeerId, bans::Bans, origin::Origin};
+use crate::{BanEnd, BannedBy, PeerChanges, PeerId, bans::Bans, origin::Origin};
 
 /// Maximum number of connections of strangers from one host, so that it cannot take all places with free keys.
 pub(crate) const CONNECTIONS_PER_HOST_MAX: usize = 8;
@@ -102,6 +102,8 @@ pub(crate) struct Peers<L> {
     crossing: Duration,
     links: BTreeMap<PeerId, Entry<L>>,
     pub(crate) bans: Bans,
+    /// Reports every change of the connected peers and of the bans.
+    pub(crate) changes: PeerChanges,
     turns: Turns,
     next_number: u64,
 }
@@ -123,6 +125,7 @@ impl<L: Useful> Peers<L> {
             crossing,
             links: BTreeMap::new(),
             bans: Bans::default(),
+            changes: PeerChanges::default(),
             turns: Turns::default(),
             next_number: 0,
         }
@@ -175,6 +178,7 @@ impl<L: Useful> Peers<L> {
         self.next_number += 1;
         let replaced = self.disconnect(peer, now);
         self.links.insert(peer, Entry { number, direction, since: now, origin, link });
+        self.changes.report();
         let evicted = leaving.and_then(|peer| self.disconnect(peer, now));
         Ok(Admitted { number, replaced, evicted })
     }
@@ -291,6 +295,7 @@ impl<L: Useful> Peers<L> {
     /// Removes a connection, which the caller must close.
     pub(crate) fn disconnect(&mut self, peer: PeerId, now: Instant) -> Option<L> {
         let entry = self.links.remove(&peer)?;
+        self.changes.report();
         if let Some(home) = entry.home().filter(|_| self.is_stranger(&peer)) {
             self.turns.had(home, entry.since, now);
         }
@@ -321,6 +326,7 @@ impl<L: Useful> Peers<L> {
         now: Instant,
     ) -> Option<L> {
         self.bans.add(peer, by, reason, BanEnd::after(duration, now), now);
+        self.changes.report();
         self.disconnect(peer, now)
     }
 

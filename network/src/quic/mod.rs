@@ -61,9 +61,9 @@ use self::{
 };
 use crate::{
     Ban, BannedBy, BoxFuture, ConfiguredPeer, ContactState, Contacts, ExchangeStatus, Handler,
-    MESSAGE_BYTES_MAX, NetworkConfig, NetworkError, PeerId, PeerStats, PeerTarget, Priority, Protocol,
-    RequestLimits, Resolver, SystemResolver, Transport, TurnedAway, contacts::Attempts, journal::Journal,
-    peers::Peers, shared_keys::SharedKeys, turned_away::TurnedAwayCounts,
+    MESSAGE_BYTES_MAX, NetworkConfig, NetworkError, PeerChanges, PeerId, PeerStats, PeerTarget, Priority,
+    Protocol, RequestLimits, Resolver, SystemResolver, Transport, TurnedAway, contacts::Attempts,
+    journal::Journal, peers::Peers, shared_keys::SharedKeys, turned_away::TurnedAwayCounts,
 };
 
 /// How long [`Network::shutdown`] waits for tasks and for goodbyes to arrive, and then for quinn to release the socket.
@@ -319,6 +319,10 @@ impl Transport for Network {
 
     fn peers(&self) -> Vec<PeerId> {
         self.peers.lock().iter().map(|(id, _, _)| id).collect()
+    }
+
+    fn peer_changes(&self) -> PeerChanges {
+        self.peers.lock().changes.clone()
     }
 
     fn connected_since(&self, peer: &PeerId) -> Option<Instant> {

@@ -24,12 +24,12 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use slipstream_archive::{Location, Settings};
 use slipstream_network::{
-    Ban, BoxFuture, Bytes, Contacts, ExchangeStatus, NetworkError, PeerId, PeerStats, Priority, Protocol,
-    RequestLimits, Transport, TurnedAway,
+    Ban, BoxFuture, Bytes, Contacts, ExchangeStatus, NetworkError, PeerChanges, PeerId, PeerStats, Priority,
+    Protocol, RequestLimits, Transport, TurnedAway,
 };
 use slipstream_storage::Store;
 use slipstream_types::{Digest, Genesis, PublicKey};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use self::supplier::Supplier;
@@ -49,19 +49,42 @@ impl Archives {
         network: Arc<dyn Transport>,
     ) -> Arc<Archives> {
         let settings = Settings::from_env();
+        let changes = network.peer_changes();
         let supplier = |location: &Location| {
             let id = id_of(location);
-            (id, Supplier::new(id, location, &settings, store, genesis))
+            (id, Supplier::new(id, location, &settings, store, genesis, changes.clone()))
         };
         Arc::new(Archives { network, suppliers: locations.iter().map(supplier).collect() })
     }
 
     /// Looks for newer snapshots until `shutdown`.
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        if self.suppliers.is_empty() {
+            return shutdown.cancelled().await;
+        }
         let looking = self.suppliers.values().map(|supplier| supplier.look(&shutdown));
-        futures::future::join_all(looking).await;
-        // Without archives the task only waits for the end.
-        shutdown.cancelled().await;
+        tokio::join!(futures::future::join_all(looking), self.report_ended_bans(&shutdown));
+    }
+
+    /// Reports the end of each archive's ban, from which on it is a peer again, until `shutdown`.
+    async fn report_ended_bans(&self, shutdown: &CancellationToken) {
+        let changes = self.network.peer_changes();
+        let mut watch = changes.watch();
+        loop {
+            let bans = self.network.bans().into_iter().filter(|ban| self.suppliers.contains_key(&ban.peer));
+            let first_end = bans.filter_map(|ban| ban.until.instant()).min();
+            let ended = async {
+                match first_end {
+                    Some(end) => sleep_until(end).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = watch.changed() => {}
+                () = ended => changes.report(),
+            }
+        }
     }
 }
 
@@ -88,6 +111,10 @@ impl Transport for Archives {
         peers.extend(self.suppliers.iter().filter(is_here).map(|(id, _)| *id));
         peers.sort_unstable();
         peers
+    }
+
+    fn peer_changes(&self) -> PeerChanges {
+        self.network.peer_changes()
     }
 
     fn connected_since(&self, peer: &PeerId) -> Option<Instant> {

@@ -7,7 +7,7 @@ use std::{
 
 use parking_lot::Mutex;
 use slipstream_archive::{Archive, ArchiveError, ArchivedSnapshot, Location, Settings};
-use slipstream_network::{NetworkError, PeerId, Protocol, Refusal, RequestLimits};
+use slipstream_network::{NetworkError, PeerChanges, PeerId, Protocol, Refusal, RequestLimits};
 use slipstream_storage::{Store, Trust};
 use slipstream_types::{BatchNumber, Genesis};
 use tokio::time::{sleep, timeout};
@@ -33,6 +33,8 @@ pub(super) struct Supplier {
     store: Store,
     trust: Trust,
     state: Mutex<State>,
+    /// Reports that the archive has or lacks something to offer.
+    changes: PeerChanges,
 }
 
 #[derive(Default)]
@@ -50,6 +52,7 @@ impl Supplier {
         settings: &Settings,
         store: &Store,
         genesis: &Genesis,
+        changes: PeerChanges,
     ) -> Supplier {
         Supplier {
             id,
@@ -59,6 +62,7 @@ impl Supplier {
             store: store.clone(),
             trust: Trust { waypoint: None, genesis: Some(genesis.clone()) },
             state: Mutex::default(),
+            changes,
         }
     }
 
@@ -100,6 +104,7 @@ impl Supplier {
     async fn look_once(&self) -> Result<(), ArchiveError> {
         let head = self.head();
         self.state.lock().snapshots.retain(|snapshot| number(snapshot) > head);
+        self.changes.report();
         let archive = self.archive()?;
         let entries = archive.snapshots().await?;
         let held = self.state.lock().snapshots.iter().map(|snapshot| number(snapshot)).max();
@@ -125,6 +130,8 @@ impl Supplier {
         let mut state = self.state.lock();
         state.snapshots.insert(0, Arc::new(snapshot));
         state.snapshots.truncate(SNAPSHOTS_MAX);
+        drop(state);
+        self.changes.report();
     }
 
     /// Logs a new failure once, and returns the pause before the next check.

@@ -1,7 +1,7 @@
 //! Goal: the configured peers decide when waiting ends; chance visitors do not.
 
 use slipstream_network::{
-    BoxFuture, Bytes, ConfiguredPeer, ContactState, Contacts, NetworkError, PeerStats, Priority,
+    BoxFuture, Bytes, ConfiguredPeer, ContactState, Contacts, NetworkError, PeerChanges, PeerStats, Priority,
 };
 use slipstream_types::{Blob, Digest, PublicKey, accumulator::AccumulatorRangeProof};
 
@@ -27,6 +27,10 @@ impl Transport for Silent {
 
     fn peers(&self) -> Vec<PeerId> {
         self.connected.iter().copied().map(peer).collect()
+    }
+
+    fn peer_changes(&self) -> PeerChanges {
+        PeerChanges::default()
     }
 
     fn connected_since(&self, _: &PeerId) -> Option<Instant> {

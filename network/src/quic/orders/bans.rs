@@ -41,6 +41,7 @@ impl Network {
         }
         info!(%peer, reason, ?duration, "the operator banned a peer");
         peers.bans.add(peer, BannedBy::Operator, reason, until, now);
+        peers.changes.report();
         if let Some(link) = peers.disconnect(peer, now) {
             // The reason stays private to the operator.
             close(&link.connection, Goodbye::Banned, "banned by the node's operator");
@@ -66,9 +67,12 @@ impl Network {
     /// # Errors
     /// If the peer is not banned.
     pub fn unban_peer(&self, peer: PeerId) -> Result<(), OrderError> {
-        if !self.peers.lock().bans.lift(peer, Instant::now()) {
+        let mut peers = self.peers.lock();
+        if !peers.bans.lift(peer, Instant::now()) {
             return Err(OrderError::NotBanned(peer));
         }
+        peers.changes.report();
+        drop(peers);
         info!(%peer, "the operator lifted a ban");
         if let Some(driver) = self.driver.upgrade() {
             driver.unbanned.notify_waiters();

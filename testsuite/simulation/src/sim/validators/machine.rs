@@ -168,6 +168,7 @@ impl World {
         self.oracle.lock().check_start(&up)?;
         let tasks = tokio::spawn(run(self.clone(), up.clone(), heard)).abort_handle();
         machine.state.lock().process = Some(Process { up, tasks });
+        self.peer_changes.report();
         Ok(())
     }
 
@@ -175,6 +176,7 @@ impl World {
     pub(super) fn fall(self: &Arc<World>, index: usize, trouble: WorldFault) -> Result<()> {
         let machine = &self.machines[index];
         let Some(Process { up, tasks }) = machine.state.lock().process.take() else { return Ok(()) };
+        self.peer_changes.report();
         self.mark(format_args!("machine {index} dies: {trouble:?}"));
         self.fire(trouble);
         // After a failed write the next process finds the rest: only acknowledged batches must be present.

@@ -11,7 +11,8 @@ use rand::Rng;
 use slipstream_consensus::simulated::{Request, decode_request, decode_response, encode};
 use slipstream_eve::Message;
 use slipstream_network::{
-    BoxFuture, Bytes, NetworkError, PeerId, PeerStats, Priority, Protocol, Refusal, RequestLimits, Transport,
+    BoxFuture, Bytes, NetworkError, PeerChanges, PeerId, PeerStats, Priority, Protocol, Refusal,
+    RequestLimits, Transport,
 };
 use slipstream_sync::answer;
 use slipstream_types::Digest;
@@ -158,6 +159,10 @@ impl Transport for Port {
         let mut peers: Vec<PeerId> = reached.map(|to| self.world.machines[to].id).collect();
         peers.sort();
         peers
+    }
+
+    fn peer_changes(&self) -> PeerChanges {
+        self.world.peer_changes.clone()
     }
 
     fn connected_since(&self, _: &PeerId) -> Option<Instant> {

@@ -14,6 +14,7 @@ use anyhow::{Error, Result, anyhow};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use slipstream_consensus::simulated::Defences;
+use slipstream_network::PeerChanges;
 use slipstream_types::{
     BatchNumber, ChainConfig, Genesis, SecretKey, U256, Validator, ValidatorSet, bounded::BoundedVec,
     genesis::GenesisAccount,
@@ -75,6 +76,8 @@ pub(super) struct World {
     pub(super) thoughts: Mutex<Thoughts>,
     /// The side of each machine in a split.
     sides: Mutex<Vec<bool>>,
+    /// Reports splits, and machines that start or die.
+    pub(super) peer_changes: PeerChanges,
     calm: AtomicBool,
     failed: Mutex<Option<Error>>,
     stop: Notify,
@@ -126,6 +129,7 @@ impl World {
         let world = World {
             genesis,
             sides: Mutex::new(vec![false; machines.len()]),
+            peer_changes: PeerChanges::default(),
             machines,
             defences,
             chance: Mutex::new(Chance { rng, troubles: Troubles::new(), arrivals: Arrivals::new() }),
@@ -248,6 +252,7 @@ impl World {
         self.calm.store(true, Relaxed);
         self.machines.iter().for_each(|machine| machine.set_clock(0));
         self.sides.lock().fill(false);
+        self.peer_changes.report();
         self.progress().await
     }
 
@@ -263,6 +268,7 @@ impl World {
                     self.fire(WorldFault::Partition);
                 }
                 *self.sides.lock() = sides;
+                self.peer_changes.report();
                 Ok(())
             }
             Happening::Clock(machine, skew_ms) => {
