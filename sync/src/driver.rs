@@ -43,10 +43,6 @@ const BROADCAST_REST: u32 = 3;
 /// The niceness of background threads: beside a thread of the head's work, one gets a tenth of a core. The node's end
 /// waits for them.
 const BACK_NICENESS: i32 = 10;
-/// How often a node without peers checks whether one connected.
-const FIRST_PEER_POLL: Duration = Duration::from_millis(25);
-/// How often any other node checks whether its peers changed: the transport does not report it.
-const PEERS_POLL: Duration = Duration::from_millis(250);
 /// How often changed scores and costs are written: a crash costs at most what was learned since.
 const SAVE_EVERY: Duration = Duration::from_secs(30);
 
@@ -281,6 +277,7 @@ impl Driver<'_> {
     async fn drive(&mut self) -> Result<(), SyncError> {
         let follower = self.follower;
         let mut head = follower.store.watch_head();
+        let mut peer_watch = follower.transport.peer_changes().watch();
         let mut connected = Vec::new();
         let mut save_at = Instant::now() + SAVE_EVERY;
         let mut broadcast_at = Instant::now();
@@ -297,8 +294,7 @@ impl Driver<'_> {
             }
             self.act();
             let timeout = follower.engine.lock().poll_timeout();
-            let look_at = now + if connected.is_empty() { FIRST_PEER_POLL } else { PEERS_POLL };
-            let look_at = if now < broadcast_at { look_at.min(broadcast_at) } else { look_at };
+            let look_at = if now < broadcast_at { save_at.min(broadcast_at) } else { save_at };
             tokio::select! {
                 Some(ended) = self.beside.join_next() => match ended {
                     Ok(ended) => self.take(ended)?,
@@ -313,6 +309,7 @@ impl Driver<'_> {
                     broadcast_at = ended + (ended - began) * BROADCAST_REST;
                 }
                 () = follower.poked.notified() => {}
+                () = peer_watch.changed() => {}
                 Ok(()) = head.changed() => {
                     let number = *head.borrow_and_update();
                     follower.engine.lock().handle_head(number, Instant::now());
