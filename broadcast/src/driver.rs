@@ -8,7 +8,7 @@ use slipstream_types::{BatchHeader, BatchNumber, Blob, Certificate, SecretKey, b
 use tokio::{
     sync::{Notify, watch},
     task::JoinSet,
-    time::{Duration, Instant},
+    time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -24,10 +24,16 @@ const INBOX: FairLimits =
     FairLimits { peer_items_max: 512, peer_bytes_max: MESSAGE_BYTES_MAX + (16 << 20), bytes_max: 192 << 20 };
 /// Messages after which effects are carried out and other events handled.
 const MESSAGES_AT_ONCE: usize = 64;
-/// How often to check whether the peers changed: the transport does not report it.
-const PEERS_POLL: Duration = Duration::from_millis(100);
 /// Maximum number of batches that wait to be coded: more are decided only if this node cannot keep up at all.
 const FRESH_MAX: usize = 64;
+
+/// Sleeps until a time, or for ever without one.
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
 
 /// The mesh's view of the ledger, and the receiver of its batches.
 pub trait Ledger: Send + Sync + 'static {
@@ -163,19 +169,17 @@ impl Broadcaster {
         let mut head = ledger.watch();
         // Catches up with batches committed since the mesh was made.
         self.mesh.lock().handle_head(ledger.head()?, Instant::now());
-        let mut look_at = Instant::now();
+        let mut peer_watch = self.transport.peer_changes().watch();
+        self.look_for_peers();
         loop {
-            if Instant::now() >= look_at {
-                self.look_for_peers();
-                look_at = Instant::now() + PEERS_POLL;
-            }
             self.begin_fresh(ledger, jobs)?;
             self.act(ledger, jobs);
-            let due = self.mesh.lock().poll_timeout().map_or(look_at, |at| at.min(look_at));
-            if due <= Instant::now() {
+            let mut due = self.mesh.lock().poll_timeout();
+            if due.is_some_and(|due| due <= Instant::now()) {
                 // Comes before the inputs below, of which there may always be more.
                 self.mesh.lock().handle_timeout(Instant::now());
                 self.act(ledger, jobs);
+                due = self.mesh.lock().poll_timeout();
             }
             tokio::select! {
                 biased;
@@ -184,9 +188,10 @@ impl Broadcaster {
                     changed?;
                     self.mesh.lock().handle_head(ledger.head()?, Instant::now());
                 }
+                () = peer_watch.changed() => self.look_for_peers(),
                 (peer, message) = self.inbox.pop() => self.take(peer, &message),
                 () = self.poked.notified() => {}
-                () = tokio::time::sleep_until(due) => {}
+                () = sleep_until(due) => {}
             }
         }
     }
