@@ -31,7 +31,7 @@ const LINGERING_MAX: usize = 1_024;
 /// How often a node that does not propose sweeps its pool for transactions that stay out of batches. Ten sweeps find them.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How often the connections are checked while nobody has room: a new one has room.
+/// How often room is looked for while nobody has any: a peer's rest may be over.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Longer than any wait.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3_600);
@@ -67,6 +67,7 @@ impl Forwarder {
             _ = &mut replay => {}
         }
         let mut sends = JoinSet::new();
+        let mut peer_watch = self.transport.peer_changes().watch();
         let now = Instant::now();
         let mut timers = Timers {
             mark: self.pool.sequence(),
@@ -101,6 +102,7 @@ impl Forwarder {
                     continue;
                 }
                 () = tokio::time::sleep_until(room) => continue,
+                () = peer_watch.changed() => continue,
                 () = self.led.notified() => {
                     self.enqueue_all();
                     continue;
