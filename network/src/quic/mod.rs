@@ -29,6 +29,7 @@ mod siege_tests;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod transport;
 #[cfg(test)]
 mod untaken_tests;
 
@@ -39,7 +40,6 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use quinn::{AsyncUdpSocket, Endpoint, VarInt};
 use slipstream_types::{Clock, CodecError, Digest, SecretKey};
@@ -48,22 +48,21 @@ use tokio::{
     time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info, warn};
 
 use self::{
     door::Door,
     driver::{Driver, Ledger},
     endpoint::{open, open_on, server_config, transport_config},
     exchange::{Answering, Exchange},
-    link::{Goodbye, Link, close},
+    link::Link,
     orders::{Dialled, obey},
     resources::Resources,
 };
 use crate::{
-    Ban, BannedBy, BoxFuture, ConfiguredPeer, ContactState, Contacts, ExchangeStatus, Handler,
-    MESSAGE_BYTES_MAX, NetworkConfig, NetworkError, PeerChanges, PeerId, PeerStats, PeerTarget, Priority,
-    Protocol, RequestLimits, Resolver, SystemResolver, Transport, TurnedAway, contacts::Attempts,
-    journal::Journal, peers::Peers, shared_keys::SharedKeys, turned_away::TurnedAwayCounts,
+    Ban, Handler, NetworkConfig, NetworkError, PeerId, PeerTarget, Resolver, SystemResolver,
+    contacts::Attempts, journal::Journal, peers::Peers, shared_keys::SharedKeys,
+    turned_away::TurnedAwayCounts,
 };
 
 /// How long [`Network::shutdown`] waits for tasks and for goodbyes to arrive, and then for quinn to release the socket.
@@ -296,123 +295,10 @@ impl Network {
             debug!(address = %self.local_address, "the UDP port stays in use until distant peers have heard the goodbye");
         }
     }
-
-    fn link(&self, peer: PeerId) -> Result<Arc<Link>, NetworkError> {
-        let peers = self.peers.lock();
-        if peers.banned_until(peer, Instant::now()).is_some() {
-            return Err(NetworkError::Banned { peer });
-        }
-        peers.get(peer).cloned().ok_or(NetworkError::UnknownPeer { peer })
-    }
 }
 
 impl Drop for Network {
     fn drop(&mut self) {
         self.stop.cancel();
-    }
-}
-
-impl Transport for Network {
-    fn local(&self) -> PeerId {
-        self.local
-    }
-
-    fn peers(&self) -> Vec<PeerId> {
-        self.peers.lock().iter().map(|(id, _, _)| id).collect()
-    }
-
-    fn peer_changes(&self) -> PeerChanges {
-        self.peers.lock().changes.clone()
-    }
-
-    fn connected_since(&self, peer: &PeerId) -> Option<Instant> {
-        self.peers.lock().since(*peer)
-    }
-
-    fn request<'a>(
-        &'a self,
-        peer: PeerId,
-        protocol: Protocol,
-        payload: Vec<u8>,
-        limits: RequestLimits,
-    ) -> BoxFuture<'a, Result<Vec<u8>, NetworkError>> {
-        Box::pin(async move {
-            if payload.len() > MESSAGE_BYTES_MAX {
-                return Err(NetworkError::TooLong {
-                    peer,
-                    bytes: payload.len(),
-                    bytes_max: MESSAGE_BYTES_MAX,
-                });
-            }
-            self.link(peer)?.request(protocol, payload, limits).await
-        })
-    }
-
-    fn send(&self, peer: PeerId, message: Bytes, priority: Priority) {
-        if message.len() > MESSAGE_BYTES_MAX {
-            error!(
-                bytes = message.len(),
-                "dropped a message that exceeds the limit of {MESSAGE_BYTES_MAX} bytes"
-            );
-            return;
-        }
-        let Ok(link) = self.link(peer) else { return };
-        let dropped = link.push(message, priority);
-        if dropped > 0 {
-            self.turned_away.add(TurnedAway::BroadcastUnsent, dropped);
-            debug!(%peer, dropped, "dropped messages: the peer is too slow for them");
-        }
-    }
-
-    fn ban(&self, peer: PeerId, reason: &str, duration: Duration) {
-        let now = Instant::now();
-        warn!(%peer, reason, ?duration, "banned a peer");
-        if let Some(link) = self.peers.lock().ban(peer, BannedBy::Node, reason, duration, now) {
-            close(&link.connection, Goodbye::Banned, &format!("banned: {reason}"));
-        }
-    }
-
-    fn credit(&self, peer: PeerId, bytes: usize) {
-        if let Ok(link) = self.link(peer) {
-            link.credit(bytes);
-        }
-    }
-
-    fn peer_stats(&self) -> Vec<PeerStats> {
-        let links: Vec<_> = self.peers.lock().iter().map(|(_, since, link)| (since, link.clone())).collect();
-        links.into_iter().map(|(since, link)| link.stats(since)).collect()
-    }
-
-    fn contacts(&self) -> Contacts {
-        let now = Instant::now();
-        let (named, removed) = self.named();
-        let (peers, ledger) = (self.peers.lock(), self.ledger.lock());
-        let state = |id| match (peers.since(id), peers.bans.of(id, now)) {
-            (Some(since), _) => ContactState::Connected { since },
-            (None, Some(Ban { until, by, reason, .. })) => ContactState::Banned { until, by, reason },
-            (None, None) => ledger.attempts.state(&id),
-        };
-        let configured = named.into_iter().map(|(peer, is_added)| ConfiguredPeer {
-            state: state(peer.id),
-            peer,
-            is_added,
-        });
-        Contacts { configured: configured.collect(), shared_keys: ledger.shared_keys.list(now), removed }
-    }
-
-    fn bans(&self) -> Vec<Ban> {
-        self.peers.lock().bans.list(Instant::now())
-    }
-
-    fn is_banned(&self, peer: &PeerId) -> bool {
-        self.peers.lock().banned_until(*peer, Instant::now()).is_some()
-    }
-
-    fn exchange(&self) -> Option<ExchangeStatus> {
-        self.exchange.status()
-    }
-
-    fn turned_away(&self) -> Vec<(TurnedAway, u64)> {
-        self.turned_away.list()
     }
 }

@@ -23,7 +23,6 @@ const LONG_FILES: &[&str] = &[
     "consensus/src/testing.rs",
     "consensus/src/validator/driver.rs",
     "consensus/src/validator/execution.rs",
-    "network/src/quic/mod.rs",
     "node/src/api/jsonrpc/mod.rs",
     "node/src/cli/top/sections.rs",
     "sync/src/driver.rs",
