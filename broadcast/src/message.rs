@@ -11,14 +11,14 @@ use slipstream_types::{
     BatchHeader, BatchNumber, BlobKind, Certificate, CodecError, Digest, Epoch, PublicKey, SecretKey,
     Signature, ValidatorSet,
     bounded::{BoundedBytes, BoundedVec},
-    codec,
+    codec, limits,
 };
 
 /// Bytes of the longest message: a payload that is sent whole, which is a blob of the longest kind, with what stands
 /// before it.
 pub const MESSAGE_BYTES_MAX: usize = CHUNK_BYTES_MAX + 64;
 /// Bytes of the longest chunk: a whole body or whole hints with their blob's prefix, incompressible.
-const CHUNK_BYTES_MAX: usize = (24 << 20) + (1 << 20);
+const CHUNK_BYTES_MAX: usize = limits::PAYLOAD_BYTES_MAX + limits::BLOB_EXCESS_BYTES_MAX;
 /// Maximum number of plans in one message.
 pub(crate) const PLANS_MAX: usize = 4;
 /// Maximum number of payloads that one notice names.

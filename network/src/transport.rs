@@ -3,7 +3,7 @@
 use std::{fmt, future::Future, net::SocketAddr, pin::Pin, time::Duration};
 
 use bytes::Bytes;
-use slipstream_types::PublicKey;
+use slipstream_types::{PublicKey, limits};
 use tokio::time::Instant;
 
 use crate::{Ban, Contacts, ExchangeStatus, NetworkError, Payload, PeerChanges, Refusal, TurnedAway};
@@ -14,10 +14,10 @@ pub type PeerId = PublicKey;
 /// A future behind a pointer, so that [`Handler`] and [`Transport`] can be trait objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Maximum bytes of one request, response or message. The longest honest one is a proposal. It has a body of up to 16 MiB,
+/// Maximum bytes of one request, response or message. The longest honest one is an order. It has a body of up to 16 MiB,
 /// hints of up to 8 MiB and a few KiB more, before compression. The limit keeps one message from filling a node's
 /// memory.
-pub const MESSAGE_BYTES_MAX: usize = 48 << 20;
+pub const MESSAGE_BYTES_MAX: usize = limits::MESSAGE_BYTES_MAX;
 
 /// The order of messages to one peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, strum::VariantArray)]

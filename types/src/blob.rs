@@ -15,7 +15,7 @@ use crate::{
 const PREFIX_BYTES: usize = 5;
 
 /// The longest blob of any kind: the largest content, incompressible, with its prefix.
-pub const BLOB_BYTES_MAX: usize = (33 << 20) + PREFIX_BYTES;
+pub const BLOB_BYTES_MAX: usize = limits::DELTA_BYTES_MAX + limits::BLOB_EXCESS_BYTES_MAX + PREFIX_BYTES;
 
 /// The kind of a blob's content, which the blob's first byte states.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,6 +12,14 @@ pub const RECEIPTS_BYTES_MAX: usize = 32 << 20;
 pub const DELTA_BYTES_MAX: usize = 32 << 20;
 /// Uncompressed bytes of a batch's hints; hints are advice, and their maker drops them if they do not fit.
 pub const HINTS_BYTES_MAX: usize = 8 << 20;
+/// Uncompressed bytes of a body and its hints together: an order, the longest honest message, carries both.
+pub const ORDER_PARTS_BYTES_MAX: usize = BODY_BYTES_MAX + HINTS_BYTES_MAX;
+/// Bytes of one message between nodes, twice those parts; keeps one message from filling a node's memory.
+pub const MESSAGE_BYTES_MAX: usize = 2 * ORDER_PARTS_BYTES_MAX;
+/// Bytes of one payload that the mesh spreads: a body, or hints, as a blob; bounds what one plan can make a node hold.
+pub const PAYLOAD_BYTES_MAX: usize = ORDER_PARTS_BYTES_MAX;
+/// Bytes by which a blob may be longer than its content: LZ4 adds a 255th part to what it cannot compress.
+pub const BLOB_EXCESS_BYTES_MAX: usize = 1 << 20;
 /// Uncompressed bytes of a genesis file's canonical form.
 pub const GENESIS_BYTES_MAX: usize = 32 << 20;
 /// Keys in one delta; implied by [`DELTA_BYTES_MAX`] and checked before the vector grows.
@@ -51,3 +59,17 @@ pub const GENESIS_ACCOUNTS_MAX: usize = 1 << 20;
 /// Gas of the cheapest log, LOG0 without data.
 const LOG_GAS_MIN: u64 = 375;
 const _: () = assert!(TRANSACTION_GAS_MAX / LOG_GAS_MIN <= LOGS_MAX as u64);
+
+// The limits of blobs and messages admit the longest contents, even if LZ4 cannot compress them.
+const _: () = {
+    let longest = [BODY_BYTES_MAX, RECEIPTS_BYTES_MAX, DELTA_BYTES_MAX, HINTS_BYTES_MAX, GENESIS_BYTES_MAX];
+    let mut at = 0;
+    while at < longest.len() {
+        assert!(longest[at] <= DELTA_BYTES_MAX && longest[at] / 255 < BLOB_EXCESS_BYTES_MAX);
+        at += 1;
+    }
+    assert!(BODY_BYTES_MAX + BLOB_EXCESS_BYTES_MAX <= PAYLOAD_BYTES_MAX);
+    assert!(HINTS_BYTES_MAX + BLOB_EXCESS_BYTES_MAX <= PAYLOAD_BYTES_MAX);
+    assert!(ORDER_PARTS_BYTES_MAX + 2 * BLOB_EXCESS_BYTES_MAX <= MESSAGE_BYTES_MAX);
+    assert!(DELTA_BYTES_MAX + BLOB_EXCESS_BYTES_MAX <= MESSAGE_BYTES_MAX);
+};

@@ -1,8 +1,10 @@
 //! Every limit on what a plan or a chunk may demand; each names the failure that it prevents.
 
+use slipstream_types::limits;
+
 /// Maximum bytes of a payload that goes whole or as shards; bounds what one plan can make a node hold. A body has at most
 /// 16 MiB, hints 8 MiB, and LZ4 adds a 255th part to what it cannot compress.
-pub const PAYLOAD_BYTES_MAX: usize = 24 << 20;
+pub const PAYLOAD_BYTES_MAX: usize = limits::PAYLOAD_BYTES_MAX;
 /// Maximum bytes of a payload under [`CodecKind::Rlnc`](crate::CodecKind::Rlnc). Bounds processor time: a source commits
 /// to 2 MiB in about a third of a second, and a receiver takes a seventh of that.
 pub const RLNC_BYTES_MAX: usize = 2 << 20;
