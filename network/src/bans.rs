@@ -104,13 +104,13 @@ pub struct Ban {
 /// All bans of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Bans {
-    standing: BTreeMap<PeerId, Standing>,
+    standing: BTreeMap<PeerId, BanRecord>,
     /// Notified when the node's own bans change, for the task that stores them.
     changed: Arc<Notify>,
 }
 
 #[derive(Debug)]
-struct Standing {
+struct BanRecord {
     by: BannedBy,
     reason: String,
     until: BanEnd,
@@ -119,7 +119,7 @@ struct Standing {
     prolonged: Option<String>,
 }
 
-impl Standing {
+impl BanRecord {
     /// Whether the node itself set its end.
     fn is_own(&self) -> bool {
         self.by == BannedBy::Node || self.prolonged.is_some()
@@ -152,7 +152,7 @@ impl Bans {
                 let is_own = by == BannedBy::Node || standing.as_ref().is_some_and(|it| it.is_own());
                 let until = standing.map_or(until, |standing| standing.until.max(until));
                 let reason = clipped_to(reason, REASON_BYTES_MAX);
-                self.standing.insert(peer, Standing { by, reason, until, prolonged: None });
+                self.standing.insert(peer, BanRecord { by, reason, until, prolonged: None });
                 if is_own {
                     self.changed.notify_one();
                 }
@@ -190,14 +190,14 @@ impl Bans {
 
     /// Whether the operator may ban this peer: a new ban needs room, a repeated one does not.
     pub(crate) fn has_room_for_order(&self, peer: PeerId, now: Instant) -> bool {
-        let ordered = |it: &Standing| it.by == BannedBy::Operator && it.until.is_after(now);
+        let ordered = |it: &BanRecord| it.by == BannedBy::Operator && it.until.is_after(now);
         self.standing.get(&peer).is_some_and(ordered)
             || self.standing.values().filter(|it| ordered(it)).count() < ORDERED_BANS_MAX
     }
 
     /// The ban of a peer, or `None`.
     pub(crate) fn of(&self, peer: PeerId, now: Instant) -> Option<Ban> {
-        let Standing { by, reason, until, .. } = self.standing.get(&peer)?;
+        let BanRecord { by, reason, until, .. } = self.standing.get(&peer)?;
         until.is_after(now).then(|| Ban { peer, by: *by, reason: reason.clone(), until: *until })
     }
 

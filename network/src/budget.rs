@@ -2,7 +2,7 @@
 //! peers together can fill its memory.
 //!
 //! ```text
-//!   Budget: total ──┬── strangers' part ── network ──┬── host ──┬── Share of a peer ── Held
+//!   Budget: total ──┬── strangers' part ── network ──┬── host ──┬── Share of a peer ── Reservation
 //!                   │                                │          └── Share of a peer
 //!                   │                                └── host ───── Share of a peer
 //!                   └── Share of a configured peer
@@ -71,7 +71,7 @@ pub(crate) struct Share {
 
 /// Counted bytes, released when this is dropped; none at first.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct Reservation {
     permits: Vec<OwnedSemaphorePermit>,
 }
 
@@ -156,9 +156,9 @@ impl Share {
 
     /// Counts bytes as soon as there is room for them, first come, first served. Cancel-safe. More bytes than a peer's
     /// whole share count as the whole share.
-    pub(crate) async fn hold(&self, bytes: usize) -> Held {
+    pub(crate) async fn hold(&self, bytes: usize) -> Reservation {
         let count = self.count(bytes);
-        let mut held = Held { permits: Vec::with_capacity(self.levels.len()) };
+        let mut held = Reservation { permits: Vec::with_capacity(self.levels.len()) };
         for level in &self.levels {
             let permit = level.clone().acquire_many_owned(count).await;
             held.permits.push(permit.expect("the semaphores are never closed"));
@@ -167,14 +167,14 @@ impl Share {
     }
 
     /// Counts bytes if there is room for them now.
-    pub(crate) fn try_hold(&self, bytes: usize) -> Option<Held> {
+    pub(crate) fn try_hold(&self, bytes: usize) -> Option<Reservation> {
         let count = self.count(bytes);
         let permits = self.levels.iter().map(|level| level.clone().try_acquire_many_owned(count).ok());
-        permits.collect::<Option<Vec<_>>>().map(|permits| Held { permits })
+        permits.collect::<Option<Vec<_>>>().map(|permits| Reservation { permits })
     }
 
     /// Replaces the held bytes by this number: a smaller number always succeeds, a larger one only if there is room.
-    pub(crate) fn resize(&self, held: &mut Held, bytes: usize) -> bool {
+    pub(crate) fn resize(&self, held: &mut Reservation, bytes: usize) -> bool {
         let (count, before) =
             (self.count(bytes) as usize, held.permits.first().map_or(0, |it| it.num_permits()));
         if count <= before {
@@ -209,7 +209,7 @@ impl Share {
     }
 }
 
-impl Held {
+impl Reservation {
     /// Number of bytes that it counts.
     pub(crate) fn bytes(&self) -> usize {
         self.permits.first().map_or(0, OwnedSemaphorePermit::num_permits) * PERMIT_BYTES
@@ -274,7 +274,7 @@ mod tests {
         let budget = Budget::new(96 * MIB, 512 * MIB, true);
         let friends: Vec<Share> = (0..9).map(|_| budget.share(None, true)).collect();
         let strangers: Vec<Share> = (0..6).map(|_| budget.share(None, false)).collect();
-        let hold = |shares: &[Share], bytes| -> Vec<Held> {
+        let hold = |shares: &[Share], bytes| -> Vec<Reservation> {
             shares.iter().filter_map(|share| share.try_hold(bytes)).collect()
         };
         let held = hold(&friends, 64 * MIB);
@@ -306,7 +306,7 @@ mod tests {
         assert!(share.resize(&mut held, 10 * MIB) && share.try_hold(1).is_none());
         drop(held);
         assert!(share.try_hold(usize::MAX).is_some(), "more than there is counts as all");
-        let mut nothing = Held::default();
+        let mut nothing = Reservation::default();
         assert!(share.resize(&mut nothing, 5 * MIB) && share.try_hold(6 * MIB).is_none());
     }
 

@@ -156,10 +156,10 @@ impl ContactFailure {
 
 /// The results of dialling each configured peer since its last connection that lasted.
 #[derive(Debug, Default)]
-pub(crate) struct Attempts(BTreeMap<PeerId, Failing>);
+pub(crate) struct Attempts(BTreeMap<PeerId, FailedAttempts>);
 
 #[derive(Debug)]
-struct Failing {
+struct FailedAttempts {
     failure: ContactFailure,
     since: Instant,
     attempts: u32,
@@ -178,7 +178,7 @@ impl Attempts {
         began: Instant,
         next_attempt: Instant,
     ) -> Option<String> {
-        let failing = self.0.entry(peer.id).or_insert_with(|| Failing {
+        let failing = self.0.entry(peer.id).or_insert_with(|| FailedAttempts {
             failure: failure.clone(),
             since: began,
             attempts: 0,
@@ -211,7 +211,7 @@ impl Attempts {
     pub(crate) fn state(&self, peer: &PeerId) -> ContactState {
         match self.0.get(peer) {
             None => ContactState::Connecting,
-            Some(Failing { failure, since, attempts, next_attempt, .. }) => ContactState::Failing {
+            Some(FailedAttempts { failure, since, attempts, next_attempt, .. }) => ContactState::Failing {
                 failure: failure.clone(),
                 since: *since,
                 attempts: *attempts,

@@ -76,11 +76,11 @@ mod queue;
 mod quic;
 mod refusal;
 mod registry;
+mod rejection;
 mod resolver;
 mod shared_keys;
 mod target;
 mod transport;
-mod turned_away;
 mod usefulness;
 
 #[cfg(test)]
@@ -101,10 +101,10 @@ pub use payload::Payload;
 pub use peer_changes::{PeerChanges, PeerWatch};
 pub use quic::{Network, OrderError, Orders};
 pub use refusal::{REFUSAL_BYTES_MAX, Refusal, RefusalKind};
+pub use rejection::TurnedAway;
 pub use resolver::{NoNames, Resolver, SystemResolver};
 pub use shared_keys::SharedKey;
 pub use target::{PeerHost, PeerTarget};
 pub use transport::{
     BoxFuture, Handler, MESSAGE_BYTES_MAX, PeerId, PeerStats, Priority, Protocol, RequestLimits, Transport,
 };
-pub use turned_away::TurnedAway;

@@ -7,14 +7,14 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::{
     Priority,
-    budget::{Held, Share},
+    budget::{Reservation, Share},
 };
 
 /// A queue bounded in items, and in bytes by its peer's share of the bytes that a node holds for all peers. More urgent
 /// items go first. When full it drops the oldest of the least urgent. A peer that fell behind can use the newest batch,
 /// and requests older ones anyway.
 ///
-/// An item counts from when it is pushed until the [`Held`] that [`Outbox::pop`] returns with it is dropped.
+/// An item counts from when it is pushed until the [`Reservation`] that [`Outbox::pop`] returns with it is dropped.
 pub(crate) struct Outbox<T> {
     state: Mutex<State<T>>,
     filled: Notify,
@@ -24,7 +24,7 @@ pub(crate) struct Outbox<T> {
 
 struct State<T> {
     /// One queue per priority.
-    lanes: [VecDeque<(T, Held)>; Priority::ALL.len()],
+    lanes: [VecDeque<(T, Reservation)>; Priority::ALL.len()],
 }
 
 impl<T> State<T> {
@@ -32,12 +32,12 @@ impl<T> State<T> {
         self.lanes.iter().map(VecDeque::len).sum()
     }
 
-    fn first(&mut self) -> Option<(T, Held)> {
+    fn first(&mut self) -> Option<(T, Reservation)> {
         self.lanes.iter_mut().find_map(VecDeque::pop_front)
     }
 
     /// Drops the oldest item of the least urgent lane that is no more urgent than `priority`.
-    fn drop_one(&mut self, priority: Priority) -> Option<(T, Held)> {
+    fn drop_one(&mut self, priority: Priority) -> Option<(T, Reservation)> {
         self.lanes[priority as usize..].iter_mut().rev().find_map(VecDeque::pop_front)
     }
 
@@ -83,7 +83,7 @@ impl<T: AsRef<[u8]>> Outbox<T> {
     }
 
     /// Waits for the oldest of the most urgent items. Cancel-safe; meant for one reader.
-    pub(crate) async fn pop(&self) -> (T, Held) {
+    pub(crate) async fn pop(&self) -> (T, Reservation) {
         loop {
             if let Some(item) = self.state.lock().first() {
                 return item;

@@ -67,13 +67,13 @@ impl fmt::Display for SharedKey {
 #[derive(Debug)]
 pub(crate) struct SharedKeys {
     local: PeerId,
-    keys: BTreeMap<PeerId, Watched>,
+    keys: BTreeMap<PeerId, KeyHistory>,
     /// When each configured peer ended this node's connection in favour of another one.
     oustings: BTreeMap<PeerId, VecDeque<Instant>>,
 }
 
 #[derive(Debug, Default)]
-struct Watched {
+struct KeyHistory {
     /// Addresses whose connection was displaced by another address, and the last time; oldest first.
     displaced: Vec<(SocketAddr, Instant)>,
     /// When a displaced address displaced another in turn.
@@ -125,12 +125,12 @@ impl SharedKeys {
         shared.map(|(id, watched)| self.describe(*id, watched)).collect()
     }
 
-    fn describe(&self, id: PeerId, watched: &Watched) -> SharedKey {
+    fn describe(&self, id: PeerId, watched: &KeyHistory) -> SharedKey {
         let addresses = watched.displaced.iter().map(|(address, _)| *address).collect();
         SharedKey { id, own: id == self.local, addresses }
     }
 
-    fn watch(&mut self, peer: PeerId, now: Instant) -> &mut Watched {
+    fn watch(&mut self, peer: PeerId, now: Instant) -> &mut KeyHistory {
         self.keys.retain(|_, watched| {
             watched.displaced.retain(|(_, at)| is_within(Some(*at), SEEN_FOR, now));
             !watched.displaced.is_empty()
@@ -158,7 +158,7 @@ impl SharedKeys {
     }
 }
 
-impl Watched {
+impl KeyHistory {
     fn add(&mut self, address: SocketAddr, now: Instant) {
         self.displaced.retain(|(other, _)| *other != address);
         if self.displaced.len() == SharedKey::ADDRESSES_MAX {

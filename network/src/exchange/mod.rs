@@ -22,7 +22,7 @@ mod scope;
 mod status;
 
 pub(crate) use book::Book;
-pub(crate) use chooser::{Action, Asked, Chooser, Dialled, Neighbour, Rules};
+pub(crate) use chooser::{Action, AskOutcome, Chooser, DialOutcome, Neighbour, Rules};
 pub(crate) use draws::Draws;
 pub(crate) use message::{ANSWER_BYTES_MAX, Answer, MessageError, REQUEST_BYTES_MAX, Request};
 pub(crate) use record::{PeerRecord, RECORD_ADDRESSES_MAX, UncheckedRecord};

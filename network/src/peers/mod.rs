@@ -6,7 +6,7 @@
 //!   stranger ─▶ host and network have a place left? ─▶ a free place ─▶ a useless peer's ─▶ a crowd's ─▶ one whose turn is over ─▶ full
 //! ```
 
-mod kept;
+mod tenure;
 mod turns;
 
 use std::{
@@ -19,7 +19,7 @@ use std::{
 use tokio::time::Instant;
 
 use self::{
-    kept::{Stranger, kept},
+    tenure::{Stranger, kept},
     turns::{Home, TURN_AT_WORK, TURN_MIN, Turns},
 };
 use crate::{BanEnd, BannedBy, PeerChanges, PeerId, bans::Bans, origin::Origin};
@@ -46,7 +46,7 @@ pub(crate) enum Direction {
 
 /// Why a connection is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum Unwanted {
+pub(crate) enum AdmissionError {
     #[error("this is the node's own key")]
     Own,
     #[error("banned")]
@@ -61,7 +61,7 @@ pub(crate) enum Unwanted {
 
 /// A connection that was admitted.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) struct Admitted<L> {
+pub(crate) struct Admission<L> {
     /// Identifies it in [`Peers::remove`].
     pub(crate) number: u64,
     /// The connection to the same peer that it replaces and that must be closed.
@@ -155,12 +155,12 @@ impl<L: Useful> Peers<L> {
         address: Option<IpAddr>,
         link: L,
         now: Instant,
-    ) -> Result<Admitted<L>, Unwanted> {
+    ) -> Result<Admission<L>, AdmissionError> {
         if peer == self.local {
-            return Err(Unwanted::Own);
+            return Err(AdmissionError::Own);
         }
         if self.bans.until(peer, now).is_some() {
-            return Err(Unwanted::Banned);
+            return Err(AdmissionError::Banned);
         }
         let origin = address.and_then(Origin::of_remote);
         let mut leaving = None;
@@ -169,7 +169,7 @@ impl<L: Useful> Peers<L> {
                 let crossed =
                     old.direction != direction && now.saturating_duration_since(old.since) <= self.crossing;
                 if crossed && !self.lower_dialled(peer, direction) {
-                    return Err(Unwanted::Duplicate);
+                    return Err(AdmissionError::Duplicate);
                 }
             }
             None => leaving = self.make_room(peer, origin, now)?,
@@ -180,7 +180,7 @@ impl<L: Useful> Peers<L> {
         self.links.insert(peer, Entry { number, direction, since: now, origin, link });
         self.changes.report();
         let evicted = leaving.and_then(|peer| self.disconnect(peer, now));
-        Ok(Admitted { number, replaced, evicted })
+        Ok(Admission { number, replaced, evicted })
     }
 
     fn lower_dialled(&self, peer: PeerId, direction: Direction) -> bool {
@@ -197,7 +197,7 @@ impl<L: Useful> Peers<L> {
         peer: PeerId,
         origin: Option<Origin>,
         now: Instant,
-    ) -> Result<Option<PeerId>, Unwanted> {
+    ) -> Result<Option<PeerId>, AdmissionError> {
         if !self.is_stranger(&peer) {
             return Ok(None);
         }
@@ -206,7 +206,7 @@ impl<L: Useful> Peers<L> {
             let hosts = self.strangers().filter(|(_, entry)| entry.origin.is_some_and(|it| it.host == host));
             let per_net_max = CONNECTIONS_PER_HOST_MAX.max(places / NETWORK_PART);
             if hosts.count() >= CONNECTIONS_PER_HOST_MAX || self.count_of(Some(net)) >= per_net_max {
-                return Err(Unwanted::Crowded);
+                return Err(AdmissionError::Crowded);
             }
         }
         if self.strangers().count() < places {
@@ -214,7 +214,7 @@ impl<L: Useful> Peers<L> {
         }
         let net = origin.map(|it| it.net);
         let leaving = self.idle_longest(now).or_else(|| self.youngest_of_a_crowd(net));
-        leaving.or_else(|| self.turn_over(net?, now)).map(Some).ok_or(Unwanted::Full)
+        leaving.or_else(|| self.turn_over(net?, now)).map(Some).ok_or(AdmissionError::Full)
     }
 
     fn strangers(&self) -> impl Iterator<Item = (&PeerId, &Entry<L>)> {
@@ -344,12 +344,12 @@ impl<L: Useful> Peers<L> {
     ///
     /// # Errors
     /// If no place would be left for strangers.
-    pub(crate) fn reserve(&mut self, peer: PeerId, now: Instant) -> Result<Option<L>, Unwanted> {
+    pub(crate) fn reserve(&mut self, peer: PeerId, now: Instant) -> Result<Option<L>, AdmissionError> {
         if self.reserved.contains(&peer) {
             return Ok(None);
         }
         if self.places() <= 1 {
-            return Err(Unwanted::Full);
+            return Err(AdmissionError::Full);
         }
         self.reserved.insert(peer);
         let newest = self.strangers().max_by_key(|(_, entry)| entry.number).map(|(id, _)| *id);

@@ -76,11 +76,11 @@ fn strangers_share_what_configured_peers_leave() {
     let now = Instant::now();
     let mut peers = table(id(0), 3, &[id(1), id(0), id(2)]);
     assert!(peers.admit(id(3), Direction::Accepted, None, "", now).is_ok());
-    assert_eq!(peers.admit(id(4), Direction::Accepted, None, "", now), Err(Unwanted::Full));
+    assert_eq!(peers.admit(id(4), Direction::Accepted, None, "", now), Err(AdmissionError::Full));
     assert!(peers.admit(id(1), Direction::Accepted, None, "", now).is_ok());
     assert!(peers.admit(id(2), Direction::Dialled, None, "", now).is_ok());
     assert!(peers.admit(id(3), Direction::Accepted, None, "", now).is_ok(), "a reconnection keeps its place");
-    assert_eq!(peers.admit(id(0), Direction::Accepted, None, "", now), Err(Unwanted::Own));
+    assert_eq!(peers.admit(id(0), Direction::Accepted, None, "", now), Err(AdmissionError::Own));
 }
 
 // Goal: one host gets a bounded number of places, under any keys; its configured peer and a devnet are admitted.
@@ -96,7 +96,7 @@ fn one_address_cannot_take_all_places() {
         for n in 10..18 {
             assert!(admit(n, same(n)[version]).is_ok());
         }
-        assert_eq!(admit(18, same(18)[version]), Err(Unwanted::Crowded));
+        assert_eq!(admit(18, same(18)[version]), Err(AdmissionError::Crowded));
         assert!(admit(10, same(10)[version]).is_ok(), "a reconnection keeps its place");
         assert!(admit(1, same(1)[version]).is_ok(), "a configured peer");
         assert!(admit(19, "203.0.113.8".parse().unwrap()).is_ok());
@@ -115,7 +115,7 @@ fn bans_disconnect_and_expire() {
     assert_eq!(peers.ban(id(1), BannedBy::Node, "a lie", Duration::from_secs(9), now), Some("link"));
     peers.ban(id(1), BannedBy::Node, "a lie", Duration::from_secs(1), now);
     let early = now + Duration::from_secs(8);
-    assert_eq!(peers.admit(id(1), Direction::Accepted, None, "", early), Err(Unwanted::Banned));
+    assert_eq!(peers.admit(id(1), Direction::Accepted, None, "", early), Err(AdmissionError::Banned));
     assert!(peers.admit(id(1), Direction::Accepted, None, "", now + Duration::from_secs(9)).is_ok());
 }
 
@@ -129,9 +129,9 @@ fn a_place_can_be_kept_while_the_node_runs() {
     }
     assert_eq!(peers.reserve(id(1), now), Ok(None), "it is no stranger any more");
     assert_eq!(peers.reserve(id(9), now), Ok(Some("third")));
-    assert_eq!(peers.admit(id(4), Direction::Accepted, None, "", now), Err(Unwanted::Full));
+    assert_eq!(peers.admit(id(4), Direction::Accepted, None, "", now), Err(AdmissionError::Full));
     assert!(peers.admit(id(9), Direction::Dialled, None, "kept", now).is_ok());
-    assert_eq!(peers.reserve(id(8), now), Err(Unwanted::Full), "one place at least is a stranger's");
+    assert_eq!(peers.reserve(id(8), now), Err(AdmissionError::Full), "one place at least is a stranger's");
     assert_eq!(peers.reserve(id(9), now), Ok(None));
     peers.release(&id(9));
     assert!(!peers.is_reserved(&id(9)) && peers.get(id(9)).is_some());
@@ -178,11 +178,11 @@ fn newcomers_from_elsewhere_find_a_place() {
     for n in 0..60 {
         match admit(10 + n, &format!("192.0.{n}.1")) {
             Ok(evicts) => evictions += usize::from(evicts),
-            Err(unwanted) => assert_eq!(unwanted, Unwanted::Full),
+            Err(unwanted) => assert_eq!(unwanted, AdmissionError::Full),
         }
     }
     assert_eq!(evictions, 30 - 4, "each of the four networks keeps one");
-    assert_eq!(admit(200, "2001:db8:1::9"), Err(Unwanted::Full), "it has one");
+    assert_eq!(admit(200, "2001:db8:1::9"), Err(AdmissionError::Full), "it has one");
     assert_eq!(admit(1, "203.0.113.1"), Ok(false), "a configured peer");
     assert!(peers.get(id(2)).is_some());
     assert_eq!(peers.iter().count(), 32);
@@ -197,10 +197,13 @@ fn a_peer_of_no_use_makes_room() {
     peers.admit(id(1), Direction::Accepted, None, start, start).unwrap();
     peers.admit(id(2), Direction::Accepted, None, later, start).unwrap();
     let early = peers.admit(id(3), Direction::Accepted, None, later, start + IDLE_MAX);
-    assert_eq!(early.unwrap_err(), Unwanted::Full);
+    assert_eq!(early.unwrap_err(), AdmissionError::Full);
     let admitted = peers.admit(id(3), Direction::Accepted, None, later, later).unwrap();
     assert_eq!(admitted.evicted, Some(start));
-    assert_eq!(peers.admit(id(4), Direction::Accepted, None, later, later).unwrap_err(), Unwanted::Full);
+    assert_eq!(
+        peers.admit(id(4), Direction::Accepted, None, later, later).unwrap_err(),
+        AdmissionError::Full
+    );
 }
 
 /// Attackers from many networks. Each returns with a fresh key as soon as it is evicted, twice a second.
@@ -316,10 +319,10 @@ fn whoever_is_at_work_goes_last() {
     for (n, used, now) in [(1, working, 0), (2, working, 0), (3, working, 10), (4, silent, 15)] {
         assert_eq!(admit(n, used, now), Ok(None));
     }
-    assert_eq!(admit(5, later, 18), Err(Unwanted::Full), "nobody's turn is over");
+    assert_eq!(admit(5, later, 18), Err(AdmissionError::Full), "nobody's turn is over");
     assert_eq!(admit(5, later, 40), Ok(Some(silent)), "the third had more, and is at work");
     assert_eq!(admit(6, later, 41), Ok(Some(working)), "its turn is over too");
-    assert_eq!(admit(7, later, 56), Err(Unwanted::Full), "a turn at work is longer");
+    assert_eq!(admit(7, later, 56), Err(AdmissionError::Full), "a turn at work is longer");
     assert_eq!(admit(7, silent, 62), Ok(Some(later)), "and ends");
     assert_eq!(admit(8, later, 68), Ok(Some(silent)), "the sixth had more, and is at work");
 }

@@ -72,19 +72,19 @@ pub(super) struct Tally<'a> {
     past: &'a Turns,
     now: Instant,
     /// Places in use now, by block.
-    blocks: BTreeMap<IpAddr, Present>,
-    nets: BTreeMap<IpAddr, Present>,
+    blocks: BTreeMap<IpAddr, CurrentUse>,
+    nets: BTreeMap<IpAddr, CurrentUse>,
 }
 
 /// Seconds of the places in use now.
 #[derive(Clone, Copy, Default)]
-struct Present {
+struct CurrentUse {
     all: f64,
     /// The worth of the places that rotate.
     round: f64,
 }
 
-impl Present {
+impl CurrentUse {
     fn add(&mut self, seconds: f64, goes_round: bool) {
         self.all += seconds;
         self.round += if goes_round { seconds } else { 0.0 };
@@ -92,12 +92,12 @@ impl Present {
 }
 
 impl Tally<'_> {
-    fn of_block(&self, home: Home, part: fn(Present) -> f64) -> f64 {
+    fn of_block(&self, home: Home, part: fn(CurrentUse) -> f64) -> f64 {
         let present = self.blocks.get(&home.block).copied().unwrap_or_default();
         part(present) + self.past.blocks.of(home.block, self.now)
     }
 
-    fn of_net(&self, home: Home, part: fn(Present) -> f64) -> f64 {
+    fn of_net(&self, home: Home, part: fn(CurrentUse) -> f64) -> f64 {
         let present = self.nets.get(&home.net).copied().unwrap_or_default();
         part(present) + self.past.nets.of(home.net, self.now)
     }

@@ -14,7 +14,7 @@ use super::{
     frames::{FrameError, Sender, code, read_request_head, response_frame},
     serve::Session,
 };
-use crate::{MESSAGE_BYTES_MAX, Payload, Protocol, Refusal, TurnedAway, budget::Held};
+use crate::{MESSAGE_BYTES_MAX, Payload, Protocol, Refusal, TurnedAway, budget::Reservation};
 
 /// How long a request waits for room for its answer. An honest requester with many pieces in flight frees room as it
 /// receives answers.
@@ -26,38 +26,40 @@ const SHORT_ANSWER_BYTES: usize = 64 << 10;
 const BUSY_PAUSE: Duration = Duration::from_millis(500);
 
 /// A request that was read completely.
-struct Taken {
+struct ReceivedRequest {
     protocol: Protocol,
     payload: Vec<u8>,
     answer_bytes_max: usize,
     /// The reserved bytes of the request itself.
-    held: Held,
+    held: Reservation,
 }
 
 /// Why a request was not read.
-enum Untaken {
+enum RequestFailure {
     Refused(Refusal),
     GivenUp { code: VarInt, why: String },
 }
 
-impl From<FrameError> for Untaken {
-    fn from(error: FrameError) -> Untaken {
+impl From<FrameError> for RequestFailure {
+    fn from(error: FrameError) -> RequestFailure {
         match error {
-            FrameError::TooLong { bytes, bytes_max } => Untaken::Refused(Refusal::too_long(bytes, bytes_max)),
-            other => Untaken::GivenUp { code: code::MALFORMED, why: other.to_string() },
+            FrameError::TooLong { bytes, bytes_max } => {
+                RequestFailure::Refused(Refusal::too_long(bytes, bytes_max))
+            }
+            other => RequestFailure::GivenUp { code: code::MALFORMED, why: other.to_string() },
         }
     }
 }
 
 /// An answer, or the reason that there is none, and its reserved room.
-struct Made {
+struct PreparedAnswer {
     outcome: Result<Payload, Refusal>,
-    room: Option<Held>,
+    room: Option<Reservation>,
 }
 
-impl From<Refusal> for Made {
-    fn from(refusal: Refusal) -> Made {
-        Made { outcome: Err(refusal), room: None }
+impl From<Refusal> for PreparedAnswer {
+    fn from(refusal: Refusal) -> PreparedAnswer {
+        PreparedAnswer { outcome: Err(refusal), room: None }
     }
 }
 
@@ -74,8 +76,8 @@ impl Session {
                 let answer_bytes_max = taken.answer_bytes_max;
                 (self.make(taken).await, answer_bytes_max)
             }
-            Err(Untaken::Refused(refusal)) => (refusal.into(), MESSAGE_BYTES_MAX),
-            Err(Untaken::GivenUp { code, why }) => {
+            Err(RequestFailure::Refused(refusal)) => (refusal.into(), MESSAGE_BYTES_MAX),
+            Err(RequestFailure::GivenUp { code, why }) => {
                 debug!(peer = %self.link.peer, why, "gave up reading a request from the peer");
                 let _ = receive.stop(code);
                 return sender.abandon(code);
@@ -88,13 +90,13 @@ impl Session {
             return sender.complete();
         }
         debug!(peer = %self.link.peer, "the peer did not take the answer in time");
-        self.turned_away(TurnedAway::AnswerStalled, 1);
+        self.count_rejection(TurnedAway::AnswerStalled, 1);
         self.shares.answers.bar(Instant::now());
         sender.abandon(code::TOO_SLOW);
     }
 
     /// Reads a request, within the time for a message and while the connection receives enough bytes.
-    async fn take(&self, receive: &mut RecvStream) -> Result<Taken, Untaken> {
+    async fn take(&self, receive: &mut RecvStream) -> Result<ReceivedRequest, RequestFailure> {
         let read = tokio::select! {
             biased;
             read = timeout(self.transfer_timeout, self.read_request(receive)) => read.ok(),
@@ -102,35 +104,40 @@ impl Session {
         };
         read.unwrap_or_else(|| {
             self.stood_still(TurnedAway::RequestStalled);
-            Err(Untaken::GivenUp { code: code::TOO_SLOW, why: "too slow".into() })
+            Err(RequestFailure::GivenUp { code: code::TOO_SLOW, why: "too slow".into() })
         })
     }
 
     /// Refuses at once, without waiting, if the budget has no room: unread bytes would hold the flow-control window
     /// that other requests need.
-    async fn read_request(&self, receive: &mut RecvStream) -> Result<Taken, Untaken> {
+    async fn read_request(&self, receive: &mut RecvStream) -> Result<ReceivedRequest, RequestFailure> {
         let head = read_request_head(receive).await?;
         let bytes_max = self.handler.request_bytes_max(self.link.peer, head.protocol);
         if head.length > bytes_max {
-            return Err(Untaken::Refused(Refusal::too_long(head.length, bytes_max)));
+            return Err(RequestFailure::Refused(Refusal::too_long(head.length, bytes_max)));
         }
         let read = self.read_counted(receive, head.length).await;
         let (payload, held) = read.map_err(|error| match error {
-            FrameError::NoRoom => Untaken::Refused(self.no_room_for_request()),
+            FrameError::NoRoom => RequestFailure::Refused(self.no_room_for_request()),
             other => other.into(),
         })?;
-        Ok(Taken { protocol: head.protocol, payload, answer_bytes_max: head.answer_bytes_max, held })
+        Ok(ReceivedRequest {
+            protocol: head.protocol,
+            payload,
+            answer_bytes_max: head.answer_bytes_max,
+            held,
+        })
     }
 
     fn no_room_for_request(&self) -> Refusal {
-        self.turned_away(TurnedAway::RequestNoRoom, 1);
+        self.count_rejection(TurnedAway::RequestNoRoom, 1);
         let pause = self.shares.requests.barred(Instant::now()).max(BUSY_PAUSE);
         Refusal::busy(pause, "no room for more requests from this peer, or for more requests at all")
     }
 
     /// Lets the handler make the answer, in the room that it will need.
-    async fn make(&self, taken: Taken) -> Made {
-        let Taken { protocol, payload, answer_bytes_max, held } = taken;
+    async fn make(&self, taken: ReceivedRequest) -> PreparedAnswer {
+        let ReceivedRequest { protocol, payload, answer_bytes_max, held } = taken;
         let peer = self.link.peer;
         let expected = self.handler.answer_bytes_expected(peer, protocol, &payload).min(answer_bytes_max);
         let room = match self.room(expected).await {
@@ -146,7 +153,7 @@ impl Session {
     }
 
     /// Reserves room for an answer of `bytes` bytes; returns `None` if it is short and needs none.
-    async fn room(&self, bytes: usize) -> Result<Option<Held>, Refusal> {
+    async fn room(&self, bytes: usize) -> Result<Option<Reservation>, Refusal> {
         if bytes <= SHORT_ANSWER_BYTES {
             return Ok(None);
         }
@@ -160,7 +167,7 @@ impl Session {
 
     /// Adjusts the room to the answer's true length. If that exceeds the estimate and room is missing, the answer is
     /// dropped.
-    fn fit(&self, outcome: Result<Payload, Refusal>, mut room: Option<Held>) -> Made {
+    fn fit(&self, outcome: Result<Payload, Refusal>, mut room: Option<Reservation>) -> PreparedAnswer {
         let bytes = outcome.as_ref().map_or(0, Payload::len);
         let share = &self.shares.answers;
         let fits = match &mut room {
@@ -171,19 +178,19 @@ impl Session {
                 room.is_some()
             }
         };
-        if fits { Made { outcome, room } } else { self.no_room(BUSY_PAUSE).into() }
+        if fits { PreparedAnswer { outcome, room } } else { self.no_room(BUSY_PAUSE).into() }
     }
 
     fn no_room(&self, pause: Duration) -> Refusal {
-        self.turned_away(TurnedAway::AnswerNoRoom, 1);
+        self.count_rejection(TurnedAway::AnswerNoRoom, 1);
         Refusal::busy(pause, "earlier answers still wait for their receivers")
     }
 
     /// Sends a response, and holds its room until the requester has it. Returns false if the requester takes nothing,
     /// or is too slow.
-    async fn send(&self, sender: &mut Sender, made: Made, answer_bytes_max: usize) -> bool {
+    async fn send(&self, sender: &mut Sender, made: PreparedAnswer, answer_bytes_max: usize) -> bool {
         let deadline = Instant::now() + self.transfer_timeout;
-        let Made { outcome, room } = made;
+        let PreparedAnswer { outcome, room } = made;
         let too_long = outcome.as_ref().ok().map(Payload::len).filter(|bytes| *bytes > answer_bytes_max);
         let sending = async {
             match too_long.filter(|bytes| *bytes <= MESSAGE_BYTES_MAX) {

@@ -23,18 +23,18 @@ use crate::{TurnedAway, meter::Verdict};
 const SETTLING_MAX: usize = BROADCAST_STREAMS_MAX as usize;
 
 /// Why a broadcast was not accepted.
-enum Untaken {
+enum BroadcastFailure {
     Frame(FrameError),
     TooMany,
     NoRoom,
     Flood,
 }
 
-impl From<FrameError> for Untaken {
-    fn from(error: FrameError) -> Untaken {
+impl From<FrameError> for BroadcastFailure {
+    fn from(error: FrameError) -> BroadcastFailure {
         match error {
-            FrameError::NoRoom => Untaken::NoRoom,
-            other => Untaken::Frame(other),
+            FrameError::NoRoom => BroadcastFailure::NoRoom,
+            other => BroadcastFailure::Frame(other),
         }
     }
 }
@@ -90,7 +90,7 @@ impl Session {
     /// otherwise it would hold the same amount again, even under another key. A configured peer is presumed to have a
     /// bad link.
     fn left_untaken(&self, sender: Option<Sender>) {
-        self.turned_away(TurnedAway::BroadcastUntaken, 1);
+        self.count_rejection(TurnedAway::BroadcastUntaken, 1);
         if let Some(sender) = sender {
             sender.abandon(code::TOO_SLOW);
         }
@@ -110,44 +110,44 @@ impl Session {
             };
             let (code, reason) = match taken {
                 Some(Ok(())) => continue,
-                Some(Err(Untaken::Flood)) => return self.end_flood(),
-                Some(Err(Untaken::TooMany)) => (code::CANCELLED, TurnedAway::BroadcastTooMany),
-                Some(Err(Untaken::NoRoom)) => (code::TOO_SLOW, TurnedAway::BroadcastNoRoom),
+                Some(Err(BroadcastFailure::Flood)) => return self.end_flood(),
+                Some(Err(BroadcastFailure::TooMany)) => (code::CANCELLED, TurnedAway::BroadcastTooMany),
+                Some(Err(BroadcastFailure::NoRoom)) => (code::TOO_SLOW, TurnedAway::BroadcastNoRoom),
                 None => {
                     self.stood_still(TurnedAway::BroadcastNoRoom);
                     let _ = stream.stop(code::TOO_SLOW);
                     continue;
                 }
-                Some(Err(Untaken::Frame(error))) => {
+                Some(Err(BroadcastFailure::Frame(error))) => {
                     debug!(peer = %self.link.peer, %error, "gave up reading a broadcast from the peer");
                     let _ = stream.stop(code::MALFORMED);
                     continue;
                 }
             };
-            self.turned_away(reason, 1);
+            self.count_rejection(reason, 1);
             // An error means that the stream has already ended.
             let _ = stream.stop(code);
         }
     }
 
-    async fn take_broadcast(&self, stream: &mut RecvStream) -> Result<(), Untaken> {
+    async fn take_broadcast(&self, stream: &mut RecvStream) -> Result<(), BroadcastFailure> {
         let length = read_broadcast_head(stream).await?;
         let verdict = self.shares.meter.lock().judge(length, Instant::now());
         match verdict {
             Verdict::Take => {}
             // A configured peer is presumed broken rather than hostile: it only loses the excess.
-            Verdict::Flood if !self.shares.is_configured => return Err(Untaken::Flood),
-            Verdict::Drop | Verdict::Flood => return Err(Untaken::TooMany),
+            Verdict::Flood if !self.shares.is_configured => return Err(BroadcastFailure::Flood),
+            Verdict::Drop | Verdict::Flood => return Err(BroadcastFailure::TooMany),
         }
         let (payload, held) = self.read_counted(stream, length).await?;
         let dropped = self.shares.inbox.push(payload);
         drop(held);
-        self.turned_away(TurnedAway::BroadcastOvertaken, dropped);
+        self.count_rejection(TurnedAway::BroadcastOvertaken, dropped);
         Ok(())
     }
 
     fn end_flood(&self) {
-        self.turned_away(TurnedAway::Flooded, 1);
+        self.count_rejection(TurnedAway::Flooded, 1);
         self.has_flooded.store(true, Ordering::Release);
         close(&self.link.connection, Goodbye::Banned, "banned: a flood of broadcasts");
     }

@@ -16,7 +16,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, error, info, warn};
 
 use super::{
-    door::{Door, Place, Welcome},
+    door::{Door, HandshakePlace, KnockDecision},
     endpoint::CONNECTION_WINDOW_BYTES,
     exchange::Exchange,
     link::{End, Goodbye, Link, close, describe},
@@ -27,7 +27,7 @@ use crate::{
     BanEnd, BannedBy, Handler, NetworkConfig, PeerId, Resolver, SharedKey, TurnedAway,
     contacts::Attempts,
     journal::Journal,
-    peers::{Direction, Peers, Unwanted},
+    peers::{AdmissionError, Direction, Peers},
     shared_keys::SharedKeys,
 };
 
@@ -77,15 +77,15 @@ impl Driver {
         while let Some(incoming) = self.endpoint.accept().await {
             let (from, is_proven) = (incoming.remote_address(), incoming.remote_address_validated());
             let place = match self.door.knock(from, is_proven, Instant::now()) {
-                Welcome::Enter(place) => place,
-                Welcome::Prove => {
-                    self.turned_away(TurnedAway::HandshakeUnproven);
+                KnockDecision::Enter(place) => place,
+                KnockDecision::Prove => {
+                    self.count_rejection(TurnedAway::HandshakeUnproven);
                     // Fails only if the address is proven, which was just ruled out.
                     let _ = incoming.retry();
                     continue;
                 }
-                Welcome::Ignore => {
-                    self.turned_away(TurnedAway::HandshakeCrowded);
+                KnockDecision::Ignore => {
+                    self.count_rejection(TurnedAway::HandshakeCrowded);
                     incoming.ignore();
                     continue;
                 }
@@ -104,14 +104,14 @@ impl Driver {
         }
     }
 
-    fn turned_away(&self, reason: TurnedAway) {
-        self.resources.turned_away.add(reason, 1);
+    fn count_rejection(&self, reason: TurnedAway) {
+        self.resources.rejections.add(reason, 1);
     }
 
     async fn shake_hands(
         &self,
         incoming: Incoming,
-        place: &Place,
+        place: &HandshakePlace,
     ) -> Result<(quinn::Connection, PeerId), String> {
         let connecting = incoming.accept().map_err(|error| describe(&error))?;
         let shaking = timeout(place.patience(self.config.handshake_timeout()), connecting);
@@ -154,7 +154,7 @@ impl Driver {
         }
         if let Some(evicted) = admitted.evicted {
             debug!(peer = %evicted.peer, newcomer = %peer, "ended a connection to admit a peer from another network");
-            self.turned_away(TurnedAway::ConnectionEvicted);
+            self.count_rejection(TurnedAway::ConnectionEvicted);
             close(&evicted.connection, Goodbye::Full, "the place goes to a peer from another network");
         }
         let is_configured = self.is_reserved(&peer);
@@ -202,14 +202,14 @@ impl Driver {
         }
     }
 
-    fn refuse(&self, link: &Link, direction: Direction, unwanted: Unwanted) -> End {
+    fn refuse(&self, link: &Link, direction: Direction, unwanted: AdmissionError) -> End {
         debug!(peer = %link.peer, ?direction, %unwanted, "refused a connection");
         match unwanted {
-            Unwanted::Full => self.turned_away(TurnedAway::ConnectionFull),
-            Unwanted::Crowded => self.turned_away(TurnedAway::ConnectionCrowded),
-            Unwanted::Own | Unwanted::Banned | Unwanted::Duplicate => {}
+            AdmissionError::Full => self.count_rejection(TurnedAway::ConnectionFull),
+            AdmissionError::Crowded => self.count_rejection(TurnedAway::ConnectionCrowded),
+            AdmissionError::Own | AdmissionError::Banned | AdmissionError::Duplicate => {}
         }
-        if unwanted == Unwanted::Own {
+        if unwanted == AdmissionError::Own {
             let shared = self.ledger.lock().shared_keys.met_itself(link.address, Instant::now());
             self.tell_shared(shared);
         }

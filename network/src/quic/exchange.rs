@@ -1,7 +1,7 @@
 //! [`Exchange`]: peer exchange on the wire. `crate::exchange` makes the decisions.
 //!
 //! ```text
-//!   a peer asks ─▶ Answering ─▶ rate ─▶ its own record checked ─▶ Chooser: heard, met ─▶ some records
+//!   a peer asks ─▶ ExchangeHandler ─▶ rate ─▶ its own record checked ─▶ Chooser: heard, met ─▶ some records
 //!   connections, answers, time ─▶ Chooser ─▶ dial · ask · drop
 //! ```
 
@@ -52,13 +52,13 @@ pub(super) struct Exchange {
     /// Places for chosen peers, and one for a feeler.
     places: usize,
     peers: Arc<Mutex<Peers<Arc<Link>>>>,
-    opened: OnceLock<Opened>,
+    opened: OnceLock<OpenExchange>,
     /// Notified when something happens that the next step depends on.
     changed: Notify,
 }
 
 /// The state that exists once the chain is known.
-pub(super) struct Opened {
+pub(super) struct OpenExchange {
     pub(super) chain: Digest,
     clock: Arc<dyn Clock>,
     pub(super) chooser: Mutex<Chooser>,
@@ -66,7 +66,7 @@ pub(super) struct Opened {
     rates: Rates,
 }
 
-impl Opened {
+impl OpenExchange {
     pub(super) fn now(&self) -> Now {
         Now { instant: Instant::now(), ms: self.clock.now_ms() }
     }
@@ -116,7 +116,7 @@ impl Exchange {
         self.peers.lock().keep_places(self.places);
         let (chooser, own) = (Mutex::new(chooser), Mutex::default());
         // The first call opens it permanently.
-        let _ = self.opened.set(Opened { chain, clock, chooser, own, rates: Rates::new(now.instant) });
+        let _ = self.opened.set(OpenExchange { chain, clock, chooser, own, rates: Rates::new(now.instant) });
         self.notify();
         Ok(())
     }
@@ -132,7 +132,7 @@ impl Exchange {
     }
 
     /// Resolves when the chain is known.
-    pub(super) async fn opened(&self) -> &Opened {
+    pub(super) async fn opened(&self) -> &OpenExchange {
         loop {
             match self.opened.get() {
                 Some(opened) => return opened,
@@ -151,7 +151,7 @@ impl Exchange {
     }
 
     /// This node's own record, if it advertises addresses.
-    pub(super) fn own(&self, opened: &Opened, now: Now) -> Option<PeerRecord> {
+    pub(super) fn own(&self, opened: &OpenExchange, now: Now) -> Option<PeerRecord> {
         let mut own = opened.own.lock();
         let is_old = |record: &PeerRecord| now.ms.abs_diff(record.issued_ms()) >= OWN_AGE_MS;
         if !self.rules.advertised.is_empty() && own.as_ref().is_none_or(is_old) {
@@ -193,7 +193,11 @@ impl Exchange {
 }
 
 /// Checks a peer's record of itself; `None` if it is known.
-fn check_own(opened: &Opened, peer: PeerId, record: UncheckedRecord) -> Result<Option<PeerRecord>, Refusal> {
+fn check_own(
+    opened: &OpenExchange,
+    peer: PeerId,
+    record: UncheckedRecord,
+) -> Result<Option<PeerRecord>, Refusal> {
     if record.id() != peer {
         return Err(Refusal::malformed("a peer must send its own record and no other"));
     }
@@ -235,12 +239,12 @@ impl Rates {
 }
 
 /// A handler that answers peer exchange itself, and forwards everything else to another one.
-pub(super) struct Answering {
+pub(super) struct ExchangeHandler {
     pub(super) handler: Arc<dyn Handler>,
     pub(super) exchange: Arc<Exchange>,
 }
 
-impl Handler for Answering {
+impl Handler for ExchangeHandler {
     fn request<'a>(
         &'a self,
         peer: PeerId,

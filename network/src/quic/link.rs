@@ -12,7 +12,7 @@ use crate::{
     budget::Share,
     origin::canonical,
     pace::Pace,
-    peers::{Unwanted, Useful},
+    peers::{AdmissionError, Useful},
     queue::Outbox,
     refusal::clipped,
     usefulness::Usefulness,
@@ -38,12 +38,12 @@ impl Goodbye {
     }
 }
 
-impl From<Unwanted> for Goodbye {
-    fn from(unwanted: Unwanted) -> Self {
+impl From<AdmissionError> for Goodbye {
+    fn from(unwanted: AdmissionError) -> Self {
         match unwanted {
-            Unwanted::Own | Unwanted::Duplicate => Goodbye::Duplicate,
-            Unwanted::Banned => Goodbye::Banned,
-            Unwanted::Full | Unwanted::Crowded => Goodbye::Full,
+            AdmissionError::Own | AdmissionError::Duplicate => Goodbye::Duplicate,
+            AdmissionError::Banned => Goodbye::Banned,
+            AdmissionError::Full | AdmissionError::Crowded => Goodbye::Full,
         }
     }
 }

@@ -11,9 +11,9 @@ mod door;
 mod driver;
 mod endpoint;
 mod exchange;
+mod exchange_tasks;
 #[cfg(test)]
 mod exchange_tests;
-mod exchanging;
 #[cfg(test)]
 mod frame_tests;
 mod frames;
@@ -54,15 +54,14 @@ use self::{
     door::Door,
     driver::{Driver, Ledger},
     endpoint::{open, open_on, server_config, transport_config},
-    exchange::{Answering, Exchange},
+    exchange::{Exchange, ExchangeHandler},
     link::Link,
-    orders::{Dialled, obey},
+    orders::{DialTask, obey},
     resources::Resources,
 };
 use crate::{
     Ban, Handler, NetworkConfig, NetworkError, PeerId, PeerTarget, Resolver, SystemResolver,
-    contacts::Attempts, journal::Journal, peers::Peers, shared_keys::SharedKeys,
-    turned_away::TurnedAwayCounts,
+    contacts::Attempts, journal::Journal, peers::Peers, rejection::TurnedAwayCounts, shared_keys::SharedKeys,
 };
 
 /// How long [`Network::shutdown`] waits for tasks and for goodbyes to arrive, and then for quinn to release the socket.
@@ -88,12 +87,12 @@ pub struct Network {
     configured: Vec<PeerTarget>,
     /// The peers that are dialled: the configured ones, without those that the operator removed, and those that it
     /// added.
-    dialled: Mutex<BTreeMap<PeerId, Dialled>>,
+    dialled: Mutex<BTreeMap<PeerId, DialTask>>,
     /// Weak: the network holds neither the handler nor its tasks.
     driver: Weak<Driver>,
     /// `None` after shutdown, so that the port is free even while a caller still holds this handle.
     endpoint: Mutex<Option<Endpoint>>,
-    turned_away: Arc<TurnedAwayCounts>,
+    rejections: Arc<TurnedAwayCounts>,
     exchange: Arc<Exchange>,
     stop: CancellationToken,
     /// Why no connection is accepted any more, or `None` while connections are accepted.
@@ -199,7 +198,7 @@ impl Network {
             identity,
             quic,
             endpoint: endpoint.clone(),
-            handler: Arc::new(Answering { handler, exchange: exchange.clone() }),
+            handler: Arc::new(ExchangeHandler { handler, exchange: exchange.clone() }),
             resolver,
             peers,
             ledger: Arc::new(Mutex::new(ledger)),
@@ -214,10 +213,10 @@ impl Network {
         driver.spawn(driver.clone().accept());
         driver.spawn(driver.clone().exchange_peers());
         let configured: Vec<PeerTarget> = config.others(local).cloned().collect();
-        let dialled = dialled.into_iter().map(|peer| (peer.id, Dialled::begin(&driver, peer))).collect();
+        let dialled = dialled.into_iter().map(|peer| (peer.id, DialTask::begin(&driver, peer))).collect();
         info!(peer = %local, address = %local_address, "listening for peers");
         Ok(Arc::new(Network {
-            turned_away: driver.resources.turned_away.clone(),
+            rejections: driver.resources.rejections.clone(),
             exchange,
             local,
             local_address,

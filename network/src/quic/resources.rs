@@ -12,7 +12,7 @@ use crate::{
     meter::{Meter, Rate},
     origin::Origin,
     registry::Registry,
-    turned_away::TurnedAwayCounts,
+    rejection::TurnedAwayCounts,
 };
 
 /// Room for bytes, turns of the handler, and counts of what was turned away.
@@ -27,7 +27,7 @@ pub(super) struct Resources {
     rates: Registry<Rate>,
     /// Broadcasts that wait for the handler.
     inboxes: Arc<Inboxes>,
-    pub(super) turned_away: Arc<TurnedAwayCounts>,
+    pub(super) rejections: Arc<TurnedAwayCounts>,
 }
 
 /// The shares of one connection.
@@ -36,7 +36,7 @@ pub(super) struct Shares {
     pub(super) answers: Share,
     pub(super) meter: Mutex<Meter>,
     pub(super) inbox: Inbox,
-    pub(super) turned_away: Arc<TurnedAwayCounts>,
+    pub(super) rejections: Arc<TurnedAwayCounts>,
     pub(super) is_configured: bool,
 }
 
@@ -58,7 +58,7 @@ impl Resources {
             outgoing: Budget::new(bytes_max, broadcasts, has_configured),
             rates: Registry::default(),
             inboxes: Inboxes::new(limits),
-            turned_away: Arc::default(),
+            rejections: Arc::default(),
         }
     }
 
@@ -79,7 +79,7 @@ impl Resources {
             answers: self.answers.share(origin, is_configured),
             meter: Mutex::new(Meter::new(together, now)),
             inbox: self.inboxes.open(),
-            turned_away: self.turned_away.clone(),
+            rejections: self.rejections.clone(),
             is_configured,
         }
     }

@@ -31,7 +31,7 @@ use super::{
     link::Link,
     resources::Shares,
 };
-use crate::{Handler, NetworkConfig, TurnedAway, budget::Held};
+use crate::{Handler, NetworkConfig, TurnedAway, budget::Reservation};
 
 /// The state that the tasks of one connection share.
 pub(super) struct Session {
@@ -44,7 +44,7 @@ pub(super) struct Session {
 }
 
 /// How a connection ended.
-pub(super) struct Served {
+pub(super) struct SessionEnd {
     pub(super) error: ConnectionError,
     /// Whether it ended because the peer sent more broadcasts than any honest one does.
     pub(super) has_flooded: bool,
@@ -58,7 +58,7 @@ pub(super) async fn serve(
     shares: Shares,
     config: &NetworkConfig,
     tracker: &TaskTracker,
-) -> Served {
+) -> SessionEnd {
     let session = Arc::new(Session {
         link,
         handler,
@@ -96,7 +96,7 @@ pub(super) async fn serve(
         }
     };
     tasks.shutdown().await;
-    Served { error, has_flooded: session.has_flooded.load(Ordering::Acquire) }
+    SessionEnd { error, has_flooded: session.has_flooded.load(Ordering::Acquire) }
 }
 
 impl Session {
@@ -108,8 +108,8 @@ impl Session {
         &self,
         receive: &mut RecvStream,
         length: usize,
-    ) -> Result<(Vec<u8>, Held), FrameError> {
-        let (share, mut held) = (&self.shares.requests, Held::default());
+    ) -> Result<(Vec<u8>, Reservation), FrameError> {
+        let (share, mut held) = (&self.shares.requests, Reservation::default());
         if length > SHORT_BYTES && !share.barred(Instant::now()).is_zero() {
             return Err(FrameError::NoRoom);
         }
@@ -133,13 +133,13 @@ impl Session {
     /// Records a stalled message. For a while the sender's long messages are refused, otherwise it would hold the same
     /// amount again at once. A configured peer is presumed to have a bad link.
     pub(super) fn stood_still(&self, reason: TurnedAway) {
-        self.turned_away(reason, 1);
+        self.count_rejection(reason, 1);
         if !self.shares.is_configured {
             self.shares.requests.bar(Instant::now());
         }
     }
 
-    pub(super) fn turned_away(&self, reason: TurnedAway, count: usize) {
-        self.shares.turned_away.add(reason, count);
+    pub(super) fn count_rejection(&self, reason: TurnedAway, count: usize) {
+        self.shares.rejections.add(reason, count);
     }
 }

@@ -87,7 +87,7 @@ impl Identity {
             .with_protocol_versions(&[&TLS13])?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(
-                self.verifier(Some(Expected { peer: expected, found })),
+                self.verifier(Some(ExpectedPeer { peer: expected, found })),
             ))
             .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(
                 self.certified.clone(),
@@ -98,7 +98,7 @@ impl Identity {
         QuicClientConfig::try_from(config).map(Arc::new).map_err(no_initial_suite)
     }
 
-    fn verifier(&self, expected: Option<Expected>) -> KeyVerifier {
+    fn verifier(&self, expected: Option<ExpectedPeer>) -> KeyVerifier {
         KeyVerifier { expected, algorithms: self.provider.signature_verification_algorithms }
     }
 }
@@ -130,7 +130,7 @@ fn parse_spki(spki: &[u8]) -> Result<PeerId, Error> {
 
 /// The peer that a dialler expects, and the one that it met, which rustls' error does not report.
 #[derive(Debug)]
-struct Expected {
+struct ExpectedPeer {
     peer: PeerId,
     found: Arc<OnceLock<PeerId>>,
 }
@@ -138,7 +138,7 @@ struct Expected {
 /// Checks that the other side owns the key it presents and, when dialling, that it is the expected one.
 #[derive(Debug)]
 struct KeyVerifier {
-    expected: Option<Expected>,
+    expected: Option<ExpectedPeer>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -284,7 +284,7 @@ mod tests {
         listener.check_key(&spki(&other), &[]).unwrap();
         assert!(listener.check_key(&spki(&other), &[spki(&own)]).is_err());
         let found = Arc::new(OnceLock::new());
-        let dialler = identity.verifier(Some(Expected { peer: other.public(), found: found.clone() }));
+        let dialler = identity.verifier(Some(ExpectedPeer { peer: other.public(), found: found.clone() }));
         assert!(dialler.check_key(&spki(&own), &[]).is_err());
         assert_eq!(found.get(), Some(&own.public()));
         dialler.check_key(&spki(&other), &[]).unwrap();

@@ -73,7 +73,7 @@ impl Transport for Network {
         let Ok(link) = self.link(peer) else { return };
         let dropped = link.push(message, priority);
         if dropped > 0 {
-            self.turned_away.add(TurnedAway::BroadcastUnsent, dropped);
+            self.rejections.add(TurnedAway::BroadcastUnsent, dropped);
             debug!(%peer, dropped, "dropped messages: the peer is too slow for them");
         }
     }
@@ -127,6 +127,6 @@ impl Transport for Network {
     }
 
     fn turned_away(&self) -> Vec<(TurnedAway, u64)> {
-        self.turned_away.list()
+        self.rejections.list()
     }
 }

@@ -43,7 +43,7 @@ pub(super) enum Standing {
 
 /// The table and cell of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum At {
+pub(super) enum TableCell {
     Heard(Cell),
     Reached(Cell),
 }
@@ -62,7 +62,7 @@ pub(super) struct Entry {
     pub(super) not_before_ms: u64,
     /// Whether it was a long-standing neighbour when the book was saved.
     pub(super) is_anchor: bool,
-    pub(super) at: At,
+    pub(super) at: TableCell,
 }
 
 impl Entry {

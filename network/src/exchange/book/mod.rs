@@ -21,7 +21,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use entry::{AHEAD_MS, At, Entry, FRESH_MS, KEPT_MS, Standing};
+use entry::{AHEAD_MS, Entry, FRESH_MS, KEPT_MS, Standing, TableCell};
 use table::{Bucket, Cell, HEARD_BUCKETS, Host, REACHED_BUCKETS, Table, heard_bucket, reached_bucket};
 
 use super::{Draws, PeerRecord, Reach};
@@ -32,7 +32,7 @@ const CONTESTS_MAX: usize = 16;
 
 /// The result for a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Heard {
+pub(crate) enum HearOutcome {
     /// It is in the book now.
     New,
     /// It replaces an older record of its peer.
@@ -81,33 +81,33 @@ impl Book {
     }
 
     /// Takes in a record that a peer at `teller` reported: its own or another's.
-    pub(crate) fn hear(&mut self, record: PeerRecord, teller: IpAddr, now_ms: u64) -> Heard {
+    pub(crate) fn hear(&mut self, record: PeerRecord, teller: IpAddr, now_ms: u64) -> HearOutcome {
         let is_dated =
             record.issued_ms() <= now_ms + AHEAD_MS && now_ms.saturating_sub(record.issued_ms()) <= KEPT_MS;
         if record.id() == self.local || !is_dated {
-            return Heard::Useless;
+            return HearOutcome::Useless;
         }
         if let Some(known) = self.entries.get_mut(&record.id()) {
             if record.issued_ms() <= known.record.issued_ms() {
-                return Heard::Known;
+                return HearOutcome::Known;
             }
             if record.addresses() == known.record.addresses() {
                 known.record = record;
                 self.is_changed = true;
-                return Heard::Renewed;
+                return HearOutcome::Renewed;
             }
             // A peer at a new address must prove itself again. If the new record finds no slot, the old one stays.
             return match self.enter(record, block_of(teller), now_ms) {
-                Heard::New => Heard::Renewed,
+                HearOutcome::New => HearOutcome::Renewed,
                 other => other,
             };
         }
         self.enter(record, block_of(teller), now_ms)
     }
 
-    fn enter(&mut self, record: PeerRecord, teller: IpAddr, now_ms: u64) -> Heard {
+    fn enter(&mut self, record: PeerRecord, teller: IpAddr, now_ms: u64) -> HearOutcome {
         let Some(address) = record.addresses().iter().find(|address| self.reach.allows(**address)) else {
-            return Heard::Useless;
+            return HearOutcome::Useless;
         };
         let (address, bucket) = (*address, heard_bucket(&self.secret, *address, teller));
         let entry = Entry {
@@ -118,9 +118,9 @@ impl Book {
             failures: 0,
             not_before_ms: 0,
             is_anchor: false,
-            at: At::Heard(bucket.wanted()),
+            at: TableCell::Heard(bucket.wanted()),
         };
-        if self.place_heard(entry, bucket, now_ms) { Heard::New } else { Heard::NoRoom }
+        if self.place_heard(entry, bucket, now_ms) { HearOutcome::New } else { HearOutcome::NoRoom }
     }
 
     /// Puts an entry into its bucket of hearsay, if it finds a slot, and drops the former entry of its peer. The slot
@@ -140,7 +140,7 @@ impl Book {
             self.forget(&replaced);
         }
         self.heard.put(cell, id);
-        self.entries.insert(id, Entry { at: At::Heard(cell), ..entry });
+        self.entries.insert(id, Entry { at: TableCell::Heard(cell), ..entry });
         self.is_changed = true;
         true
     }
@@ -160,7 +160,7 @@ impl Book {
         let Some(entry) = self.entries.get_mut(id) else { return };
         entry.reached(now_ms);
         self.is_changed = true;
-        if matches!(entry.at, At::Heard(_)) {
+        if matches!(entry.at, TableCell::Heard(_)) {
             let bucket = reached_bucket(&self.secret, address);
             let cell = self.slot(&self.reached, bucket, id, Host::of(address), now_ms);
             self.promote(*id, cell, Host::of(address), now_ms);
@@ -193,10 +193,10 @@ impl Book {
             return;
         }
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        if let At::Heard(old) = entry.at {
+        if let TableCell::Heard(old) = entry.at {
             self.heard.take(old, id);
         }
-        (entry.at, entry.host) = (At::Reached(cell), host);
+        (entry.at, entry.host) = (TableCell::Reached(cell), host);
         self.reached.put(cell, id);
     }
 
@@ -221,7 +221,7 @@ impl Book {
     /// Gives the slot of an unreachable peer to a reachable one.
     fn yield_slot(&mut self, loser: PeerId, winner: PeerId, now_ms: u64) {
         let Some(mut entry) = self.entries.get(&loser).cloned() else { return };
-        let At::Reached(cell) = entry.at else { return };
+        let TableCell::Reached(cell) = entry.at else { return };
         self.forget(&loser);
         let address = self.entries.get(&winner).and_then(|winner| winner.address(self.reach));
         if let Some(address) = address {
@@ -248,8 +248,8 @@ impl Book {
     pub(crate) fn forget(&mut self, id: &PeerId) {
         let Some(entry) = self.entries.remove(id) else { return };
         match entry.at {
-            At::Heard(cell) => self.heard.take(cell, *id),
-            At::Reached(cell) => self.reached.take(cell, *id),
+            TableCell::Heard(cell) => self.heard.take(cell, *id),
+            TableCell::Reached(cell) => self.reached.take(cell, *id),
         }
         self.contests.retain(|(incumbent, challenger)| incumbent != id && challenger != id);
         self.is_changed = true;

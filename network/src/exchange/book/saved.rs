@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use slipstream_types::{CodecError, Digest, bounded::BoundedVec, codec};
 
 use super::{
-    At, Book, Entry, Standing,
+    Book, Entry, Standing, TableCell,
     table::{ENTRIES_MAX, Host, heard_bucket, reached_bucket},
 };
 use crate::{
@@ -67,7 +67,7 @@ impl Book {
                 Standing::Heard => SavedStanding::Heard,
                 Standing::Met => SavedStanding::Met,
                 Standing::Reached { at_ms } => {
-                    SavedStanding::Reached { at_ms, has_slot: matches!(entry.at, At::Reached(_)) }
+                    SavedStanding::Reached { at_ms, has_slot: matches!(entry.at, TableCell::Reached(_)) }
                 }
             },
             failures: entry.failures,
@@ -111,7 +111,7 @@ impl Book {
             };
             let first = record.addresses().iter().find(|address| reach.allows(**address)).copied();
             let Some(address) = first.filter(|_| record.id() != local) else { continue };
-            let at = At::Heard(heard_bucket(&book.secret, address, saved.teller).wanted());
+            let at = TableCell::Heard(heard_bucket(&book.secret, address, saved.teller).wanted());
             let (failures, not_before_ms) = (saved.failures, saved.not_before_ms);
             let (teller, is_anchor, host) = (saved.teller, saved.is_anchor, Host::of(address));
             let entry = Entry { record, teller, host, standing, failures, not_before_ms, is_anchor, at };
@@ -136,7 +136,7 @@ impl Book {
         match free {
             Some((cell, host)) => {
                 self.reached.put(cell, id);
-                self.entries.insert(id, Entry { at: At::Reached(cell), host, ..entry });
+                self.entries.insert(id, Entry { at: TableCell::Reached(cell), host, ..entry });
             }
             None => {
                 let bucket = heard_bucket(&self.secret, first, entry.teller);

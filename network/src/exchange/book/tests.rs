@@ -160,8 +160,8 @@ proptest! {
             }
             for (id, entry) in &book.entries {
                 match entry.at {
-                    At::Heard(cell) => prop_assert_eq!(book.heard.at(cell), Some(*id)),
-                    At::Reached(cell) => prop_assert_eq!(book.reached.at(cell), Some(*id)),
+                    TableCell::Heard(cell) => prop_assert_eq!(book.heard.at(cell), Some(*id)),
+                    TableCell::Reached(cell) => prop_assert_eq!(book.reached.at(cell), Some(*id)),
                 }
             }
             let (heard, reached) = book.len();
@@ -199,19 +199,19 @@ fn only_dated_records_within_reach_are_kept() {
         let record = PeerRecord::made_up(id(n), &[at(ip)], issued_ms);
         book.hear(record, teller, NOW_MS)
     };
-    assert_eq!(hear(1, [8, 8, 8, 8], NOW_MS), Heard::New);
-    assert_eq!(hear(1, [8, 8, 8, 8], NOW_MS - 1), Heard::Known);
-    assert_eq!(hear(1, [8, 8, 8, 8], NOW_MS + 1), Heard::Renewed);
-    assert_eq!(hear(2, [8, 8, 8, 8], NOW_MS), Heard::NoRoom, "the host has a slot");
-    assert_eq!(hear(u32::MAX, [8, 8, 4, 4], NOW_MS), Heard::Useless, "it is this node");
+    assert_eq!(hear(1, [8, 8, 8, 8], NOW_MS), HearOutcome::New);
+    assert_eq!(hear(1, [8, 8, 8, 8], NOW_MS - 1), HearOutcome::Known);
+    assert_eq!(hear(1, [8, 8, 8, 8], NOW_MS + 1), HearOutcome::Renewed);
+    assert_eq!(hear(2, [8, 8, 8, 8], NOW_MS), HearOutcome::NoRoom, "the host has a slot");
+    assert_eq!(hear(u32::MAX, [8, 8, 4, 4], NOW_MS), HearOutcome::Useless, "it is this node");
     for ip in
         [[127, 0, 0, 1], [10, 0, 0, 1], [192, 168, 1, 1], [0, 0, 0, 0], [224, 0, 0, 1], [169, 254, 0, 1]]
     {
-        assert_eq!(hear(3, ip, NOW_MS), Heard::Useless, "{ip:?}");
+        assert_eq!(hear(3, ip, NOW_MS), HearOutcome::Useless, "{ip:?}");
     }
-    assert_eq!(hear(4, [8, 9, 8, 8], NOW_MS + HOUR_MS), Heard::Useless, "of the future");
-    assert_eq!(hear(4, [8, 9, 8, 8], NOW_MS - KEPT_MS - 1), Heard::Useless, "out of date");
-    assert_eq!(hear(1, [8, 10, 8, 8], NOW_MS + 2), Heard::Renewed, "it has moved");
+    assert_eq!(hear(4, [8, 9, 8, 8], NOW_MS + HOUR_MS), HearOutcome::Useless, "of the future");
+    assert_eq!(hear(4, [8, 9, 8, 8], NOW_MS - KEPT_MS - 1), HearOutcome::Useless, "out of date");
+    assert_eq!(hear(1, [8, 10, 8, 8], NOW_MS + 2), HearOutcome::Renewed, "it has moved");
     let candidate = book.candidate(&id(1), NOW_MS).unwrap();
     assert_eq!(candidate.address, at([8, 10, 8, 8]));
     book.expire(NOW_MS + KEPT_MS + HOUR_MS);
@@ -230,15 +230,26 @@ fn a_newer_record_without_a_place_leaves_the_older_one() {
         assert_eq!(book.candidate(&id(1), NOW_MS).unwrap().address, at([60, 1, 1, 1]));
         assert_eq!(book.len(), (1, 1));
     };
-    assert_eq!(book.hear(moved(1, [61, 1, 1, 1], 1), teller, NOW_MS), Heard::NoRoom, "the host has a slot");
+    assert_eq!(
+        book.hear(moved(1, [61, 1, 1, 1], 1), teller, NOW_MS),
+        HearOutcome::NoRoom,
+        "the host has a slot"
+    );
     is_where_it_was(&book);
-    assert_eq!(book.hear(moved(1, [10, 0, 0, 1], 2), teller, NOW_MS), Heard::Useless, "nobody can dial it");
+    assert_eq!(
+        book.hear(moved(1, [10, 0, 0, 1], 2), teller, NOW_MS),
+        HearOutcome::Useless,
+        "nobody can dial it"
+    );
     is_where_it_was(&book);
-    assert_eq!(book.hear(moved(1, [62, 1, 1, 1], 3), teller, NOW_MS), Heard::Renewed);
+    assert_eq!(book.hear(moved(1, [62, 1, 1, 1], 3), teller, NOW_MS), HearOutcome::Renewed);
     assert_eq!((book.candidate(&id(1), NOW_MS).unwrap().address, book.len()), (at([62, 1, 1, 1]), (2, 0)));
     // Another port of its host: its own slot is no obstacle.
     let port = SocketAddr::from(([62, 1, 1, 1], 7401));
-    assert_eq!(book.hear(PeerRecord::made_up(id(1), &[port], NOW_MS + 4), teller, NOW_MS), Heard::Renewed);
+    assert_eq!(
+        book.hear(PeerRecord::made_up(id(1), &[port], NOW_MS + 4), teller, NOW_MS),
+        HearOutcome::Renewed
+    );
     assert_eq!((book.candidate(&id(1), NOW_MS).unwrap().address, book.len()), (port, (2, 0)));
 }
 
@@ -336,7 +347,7 @@ fn a_restart_keeps_the_book() {
     for (id, entry) in &book.entries {
         let other = &again.entries[id];
         assert_eq!((&other.record, other.standing), (&entry.record, entry.standing));
-        assert_eq!(matches!(other.at, At::Reached(_)), matches!(entry.at, At::Reached(_)));
+        assert_eq!(matches!(other.at, TableCell::Reached(_)), matches!(entry.at, TableCell::Reached(_)));
         assert_eq!((other.failures, other.not_before_ms), (entry.failures, entry.not_before_ms));
     }
     again.is_changed = true;

@@ -9,10 +9,10 @@
 //! Chosen peers with public addresses are all in different blocks, so an attacker with a few blocks gets at most as
 //! many places. The chooser sets the number of attempts; the words of strangers only fill the book.
 
+mod record_sampler;
 #[cfg(test)]
 mod rig;
 mod seats;
-mod shown;
 #[cfg(test)]
 mod tests;
 
@@ -26,12 +26,12 @@ use slipstream_types::{CodecError, Digest};
 use tokio::time::Instant;
 
 use self::{
-    seats::{Knocks, Seats},
-    shown::Shown,
+    record_sampler::RecordSampler,
+    seats::{RecentDials, Seats},
 };
 use super::{
     Book, Now, PeerRecord,
-    book::{Heard, Part},
+    book::{HearOutcome, Part},
     draws::Draws,
     status::{Counts, ExchangeEvent, ExchangeStatus},
 };
@@ -104,7 +104,7 @@ pub(crate) enum Action {
 
 /// The result of an attempt to connect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Dialled {
+pub(crate) enum DialOutcome {
     Unreachable,
     WrongKey,
     /// The connection was made, and has ended.
@@ -113,7 +113,7 @@ pub(crate) enum Dialled {
 
 /// The result of a question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Asked {
+pub(crate) enum AskOutcome {
     /// It answered; its records have been [heard](Chooser::hear).
     Answered,
     /// It was busy or silent.
@@ -145,14 +145,14 @@ pub(crate) struct Chooser {
     draws: Draws,
     seats: Seats,
     feeler: Option<Feeler>,
-    knocks: Knocks,
+    recent_dials: RecentDials,
     /// Long-standing neighbours from before the restart that have not been dialled since.
     anchors: Vec<PeerId>,
     /// The neighbours at the last step, each with the time of its connection.
     known: BTreeMap<PeerId, Instant>,
     /// When to ask each peer next; `None` while a question is in flight.
     asks: BTreeMap<PeerId, Option<Instant>>,
-    shown: Shown,
+    shown: RecordSampler,
     next_dial: Instant,
     next_feeler: Instant,
     next_turn: Instant,
@@ -170,10 +170,10 @@ impl Chooser {
             book,
             draws,
             feeler: None,
-            knocks: Knocks::default(),
+            recent_dials: RecentDials::default(),
             known: BTreeMap::new(),
             asks: BTreeMap::new(),
-            shown: Shown::default(),
+            shown: RecordSampler::default(),
             next_dial: now,
             next_feeler: now + FEELER_EVERY,
             next_turn: now + TURN_EVERY,
@@ -300,7 +300,7 @@ impl Chooser {
         };
         self.counts.add(ExchangeEvent::Dialled);
         self.seats.dial(peer);
-        self.knocks.note(peer.address, now.instant);
+        self.recent_dials.note(peer.address, now.instant);
         self.next_dial = now.instant + DIAL_EVERY;
         actions.push(Action::Dial(peer));
     }
@@ -346,7 +346,7 @@ impl Chooser {
             && !self.seats.has(&peer.id)
             && !self.rules.configured.contains(&peer.id)
             && self.feeler.is_none_or(|feeler| feeler.id() != peer.id)
-            && !self.knocks.is_lately(peer.address, now.instant)
+            && !self.recent_dials.is_lately(peer.address, now.instant)
     }
 
     fn feel(&mut self, now: Now, actions: &mut Vec<Action>) {
@@ -372,7 +372,7 @@ impl Chooser {
             .or_else(|| self.draw(Part::Reached, now, |it, peer| it.is_new(peer, now)));
         let Some(peer) = peer else { return };
         self.counts.add(ExchangeEvent::Felt);
-        self.knocks.note(peer.address, now.instant);
+        self.recent_dials.note(peer.address, now.instant);
         self.feeler = Some(Feeler::Dialling(peer));
         actions.push(Action::Dial(peer));
     }
@@ -388,4 +388,4 @@ impl Chooser {
     }
 }
 
-mod told;
+mod reports;

@@ -105,7 +105,7 @@ impl Rig {
             std::mem::take(&mut self.vain).into_iter().partition(|(at, _)| *at <= self.now);
         self.vain = vain;
         for (_, peer) in late {
-            self.chooser.dialled(&peer, Dialled::Unreachable, now);
+            self.chooser.dialled(&peer, DialOutcome::Unreachable, now);
         }
         let actions = self.chooser.step(&self.neighbours, now);
         assert!(self.chooser.wake_at() > self.now, "it spins");
@@ -115,11 +115,11 @@ impl Rig {
             match action {
                 Action::Dial(peer) => match self.world.get(&peer.address) {
                     Some(Manner::Open) => self.connect(peer.id, peer.address, true),
-                    Some(Manner::Full) => self.chooser.dialled(&peer, Dialled::Ended, now),
-                    Some(Manner::Stranger) => self.chooser.dialled(&peer, Dialled::WrongKey, now),
+                    Some(Manner::Full) => self.chooser.dialled(&peer, DialOutcome::Ended, now),
+                    Some(Manner::Stranger) => self.chooser.dialled(&peer, DialOutcome::WrongKey, now),
                     None => self.vain.push((self.now + PATIENCE, peer)),
                 },
-                Action::Ask(peer) => self.chooser.asked(&peer, Asked::Answered, now),
+                Action::Ask(peer) => self.chooser.asked(&peer, AskOutcome::Answered, now),
                 Action::Drop(peer) => self.disconnect(peer),
             }
         }

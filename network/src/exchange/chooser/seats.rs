@@ -1,4 +1,4 @@
-//! [`Seats`]: the places of chosen peers, and [`Knocks`]: the hosts dialled recently.
+//! [`Seats`]: the places of chosen peers, and [`RecentDials`]: the hosts dialled recently.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -33,11 +33,11 @@ pub(super) struct Seat {
 #[derive(Clone, Copy, Debug)]
 enum State {
     Dialling,
-    Connected(Connected),
+    Connected(ChosenConnection),
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Connected {
+struct ChosenConnection {
     since: Instant,
     used: Instant,
     /// Bytes of recent answers.
@@ -45,7 +45,7 @@ struct Connected {
 }
 
 /// A chosen peer whose connection ended.
-pub(super) struct Lost {
+pub(super) struct EndedConnection {
     pub(super) id: PeerId,
     pub(super) since: Instant,
 }
@@ -103,17 +103,17 @@ impl Seats {
     }
 
     /// Updates the places from the current connections; returns the lost ones.
-    pub(super) fn observe(&mut self, neighbours: &[Neighbour]) -> Vec<Lost> {
+    pub(super) fn observe(&mut self, neighbours: &[Neighbour]) -> Vec<EndedConnection> {
         let mut lost = Vec::new();
         for peer in neighbours {
             let Some(seat) = self.seats.get_mut(&peer.id) else { continue };
             self.arrived += usize::from(matches!(seat.state, State::Dialling));
             let used = peer.used.unwrap_or(peer.since).max(peer.since);
-            seat.state = State::Connected(Connected { since: peer.since, used, served: peer.served });
+            seat.state = State::Connected(ChosenConnection { since: peer.since, used, served: peer.served });
         }
         self.seats.retain(|id, seat| match seat.state {
             State::Connected(it) if !neighbours.iter().any(|peer| peer.id == *id) => {
-                lost.push(Lost { id: *id, since: it.since });
+                lost.push(EndedConnection { id: *id, since: it.since });
                 false
             }
             State::Connected(_) | State::Dialling => true,
@@ -126,7 +126,7 @@ impl Seats {
     }
 
     /// The connected peers, the longest-connected first.
-    fn by_age(&self) -> Vec<(PeerId, Connected)> {
+    fn by_age(&self) -> Vec<(PeerId, ChosenConnection)> {
         let connected = self.seats.iter().filter_map(|(id, seat)| match seat.state {
             State::Connected(it) => Some((*id, it)),
             State::Dialling => None,
@@ -160,7 +160,7 @@ impl Seats {
 
     /// The peers that are dialled first after a restart: the oldest half, if they have been connected for a while.
     pub(super) fn anchors(&self, now: Instant, age_min: Duration) -> BTreeSet<PeerId> {
-        let is_old = |it: &Connected| now.saturating_duration_since(it.since) >= age_min;
+        let is_old = |it: &ChosenConnection| now.saturating_duration_since(it.since) >= age_min;
         let old = self.by_age().into_iter().filter(|(_, it)| is_old(it));
         old.take(self.most.div_ceil(ANCHOR_PART)).map(|(id, _)| id).collect()
     }
@@ -168,9 +168,9 @@ impl Seats {
 
 /// The hosts dialled recently. If an attacker claims that many keys are at one host, nodes still do not flood it.
 #[derive(Debug, Default)]
-pub(super) struct Knocks(VecDeque<(IpAddr, Instant)>);
+pub(super) struct RecentDials(VecDeque<(IpAddr, Instant)>);
 
-impl Knocks {
+impl RecentDials {
     pub(super) fn note(&mut self, address: SocketAddr, now: Instant) {
         while self.0.front().is_some_and(|(_, at)| now.saturating_duration_since(*at) >= KNOCK_EVERY) {
             self.0.pop_front();
@@ -181,7 +181,8 @@ impl Knocks {
 
     pub(super) fn is_lately(&self, address: SocketAddr, now: Instant) -> bool {
         let Some(origin) = Origin::of_remote(address.ip()) else { return false };
-        let mut knocks = self.0.iter();
-        knocks.any(|(host, at)| *host == origin.host && now.saturating_duration_since(*at) < KNOCK_EVERY)
+        let mut recent_dials = self.0.iter();
+        recent_dials
+            .any(|(host, at)| *host == origin.host && now.saturating_duration_since(*at) < KNOCK_EVERY)
     }
 }

@@ -60,8 +60,8 @@ const HANDSHAKE_USUAL: Duration = Duration::from_millis(600);
 const CROWDED: usize = 24;
 
 /// The decision on a first packet.
-pub(super) enum Welcome {
-    Enter(Place),
+pub(super) enum KnockDecision {
+    Enter(HandshakePlace),
     Prove,
     Ignore,
 }
@@ -79,7 +79,7 @@ const NAMED_ADDRESSES_MAX: usize = 4;
 struct State {
     /// The addresses of configured peers' names when they were last resolved.
     named: BTreeMap<PeerId, Vec<SocketAddr>>,
-    under_way: BTreeMap<u64, UnderWay>,
+    under_way: BTreeMap<u64, Handshake>,
     next: u64,
     strangers: usize,
     addresses: BTreeMap<SocketAddr, usize>,
@@ -89,7 +89,7 @@ struct State {
 }
 
 /// A handshake that has a place.
-struct UnderWay {
+struct Handshake {
     from: SocketAddr,
     is_configured: bool,
     is_proven: bool,
@@ -98,7 +98,7 @@ struct UnderWay {
 }
 
 /// The place of one handshake, freed when it is dropped.
-pub(super) struct Place {
+pub(super) struct HandshakePlace {
     door: Arc<Door>,
     number: u64,
     is_crowded: bool,
@@ -127,28 +127,28 @@ impl Door {
     }
 
     /// Decides on a first packet. `is_proven` is quinn's verdict on its address.
-    pub(super) fn knock(self: &Arc<Self>, from: SocketAddr, is_proven: bool, now: Instant) -> Welcome {
+    pub(super) fn knock(self: &Arc<Self>, from: SocketAddr, is_proven: bool, now: Instant) -> KnockDecision {
         let from = canonical(from);
         let mut state = self.state.lock();
         let is_named = || state.named.values().any(|addresses| addresses.contains(&from));
         let is_configured = self.configured.contains(&from) || is_named();
         if !is_proven && (state.is_busy(from) || !state.is_within_rate(from, is_proven, now)) {
-            return Welcome::Prove;
+            return KnockDecision::Prove;
         }
         let leaving = match state.full_for(from, is_configured) {
             None => None,
             Some(full) => match state.displaceable(full, from, now) {
                 Some(leaving) => Some(leaving),
-                None => return Welcome::Ignore,
+                None => return KnockDecision::Ignore,
             },
         };
         if is_proven && !is_configured && !state.is_within_rate(from, is_proven, now) {
-            return Welcome::Ignore;
+            return KnockDecision::Ignore;
         }
         if let Some(displaced) = leaving.and_then(|number| state.leave(number)) {
             displaced.cancel();
         }
-        let (number, displaced) = state.enter(UnderWay {
+        let (number, displaced) = state.enter(Handshake {
             from,
             is_configured,
             is_proven,
@@ -157,13 +157,13 @@ impl Door {
         });
         let is_crowded = state.under_way.len() > CROWDED;
         drop(state);
-        Welcome::Enter(Place { door: self.clone(), number, is_crowded, displaced })
+        KnockDecision::Enter(HandshakePlace { door: self.clone(), number, is_crowded, displaced })
     }
 }
 
 /// The origin that has used all its places.
 #[derive(Clone, Copy)]
-enum Full {
+enum ExhaustedOrigin {
     /// The address of a configured peer.
     Address(SocketAddr),
     All,
@@ -172,45 +172,49 @@ enum Full {
     Strangers,
 }
 
-impl Full {
+impl ExhaustedOrigin {
     /// Whether a handshake holds one of these places.
-    fn has(self, it: &UnderWay) -> bool {
+    fn has(self, it: &Handshake) -> bool {
         let Origin { host, net } = Origin::of(it.from.ip());
         match self {
-            Full::All => true,
-            Full::Address(address) => it.from == address,
-            Full::Host(full) => !it.is_configured && host == full,
-            Full::Net(full) => !it.is_configured && net == full,
-            Full::Strangers => !it.is_configured,
+            ExhaustedOrigin::All => true,
+            ExhaustedOrigin::Address(address) => it.from == address,
+            ExhaustedOrigin::Host(full) => !it.is_configured && host == full,
+            ExhaustedOrigin::Net(full) => !it.is_configured && net == full,
+            ExhaustedOrigin::Strangers => !it.is_configured,
         }
     }
 }
 
 impl State {
     /// The narrowest origin of the packet's address that has used all its places.
-    fn full_for(&self, from: SocketAddr, is_configured: bool) -> Option<Full> {
+    fn full_for(&self, from: SocketAddr, is_configured: bool) -> Option<ExhaustedOrigin> {
         if is_configured {
-            let full = (count(&self.addresses, &from) >= PER_CONFIGURED_MAX).then_some(Full::Address(from));
-            return full.or_else(|| (self.under_way.len() >= HANDSHAKES_MAX).then_some(Full::All));
+            let full = (count(&self.addresses, &from) >= PER_CONFIGURED_MAX)
+                .then_some(ExhaustedOrigin::Address(from));
+            return full.or_else(|| (self.under_way.len() >= HANDSHAKES_MAX).then_some(ExhaustedOrigin::All));
         }
         let Origin { host, net } = Origin::of(from.ip());
         let is_here = is_this_machine(from.ip());
         let per_host = if is_here { PER_MACHINE_MAX } else { PER_HOST_MAX };
         let bounds = [
-            (count(&self.hosts, &host) >= per_host, Full::Host(host)),
-            (!is_here && count(&self.nets, &net) >= PER_NET_MAX, Full::Net(net)),
-            (self.strangers >= STRANGERS_MAX, Full::Strangers),
+            (count(&self.hosts, &host) >= per_host, ExhaustedOrigin::Host(host)),
+            (!is_here && count(&self.nets, &net) >= PER_NET_MAX, ExhaustedOrigin::Net(net)),
+            (self.strangers >= STRANGERS_MAX, ExhaustedOrigin::Strangers),
         ];
         bounds.into_iter().find_map(|(is_full, full)| is_full.then_some(full))
     }
 
     /// The handshake that makes room for a newcomer: the oldest unproven one that holds such a place. Among strangers,
     /// a proven one may also make room for a newcomer from elsewhere.
-    fn displaceable(&self, full: Full, newcomer: SocketAddr, now: Instant) -> Option<u64> {
+    fn displaceable(&self, full: ExhaustedOrigin, newcomer: SocketAddr, now: Instant) -> Option<u64> {
         let unproven = self.under_way.iter().find(|(_, it)| !it.is_proven && full.has(it));
         unproven.map(|(number, _)| *number).or_else(|| match full {
-            Full::Strangers => self.displaceable_stranger(newcomer, now),
-            Full::Address(_) | Full::All | Full::Host(_) | Full::Net(_) => None,
+            ExhaustedOrigin::Strangers => self.displaceable_stranger(newcomer, now),
+            ExhaustedOrigin::Address(_)
+            | ExhaustedOrigin::All
+            | ExhaustedOrigin::Host(_)
+            | ExhaustedOrigin::Net(_) => None,
         })
     }
 
@@ -225,14 +229,14 @@ impl State {
             let own = count(&self.nets, &net(newcomer));
             *most >= own + 2
         });
-        let is_late = |it: &UnderWay| now.saturating_duration_since(it.since) > HANDSHAKE_USUAL;
+        let is_late = |it: &Handshake| now.saturating_duration_since(it.since) > HANDSHAKE_USUAL;
         oldest.or_else(|| strangers.clone().next().filter(|(_, it)| is_late(it))).map(|(number, _)| *number)
     }
 
     /// Whether an unproven packet from this address must prove it first.
     fn is_busy(&self, from: SocketAddr) -> bool {
         let Origin { host, net } = Origin::of(from.ip());
-        let of_net = |it: &&UnderWay| !it.is_proven && Origin::of(it.from.ip()).net == net;
+        let of_net = |it: &&Handshake| !it.is_proven && Origin::of(it.from.ip()).net == net;
         self.under_way.len() >= UNPROVEN_MAX
             || count(&self.addresses, &from) > 0
             || count(&self.hosts, &host) >= UNPROVEN_PER_HOST_MAX
@@ -253,8 +257,8 @@ impl State {
         (is_proven || rate.has(NET_BURST_PROVEN + 1.0, now)) && rate.take(1.0, now)
     }
 
-    fn enter(&mut self, newcomer: UnderWay) -> (u64, CancellationToken) {
-        let UnderWay { from, is_configured, .. } = newcomer;
+    fn enter(&mut self, newcomer: Handshake) -> (u64, CancellationToken) {
+        let Handshake { from, is_configured, .. } = newcomer;
         let (number, displaced) = (self.next, newcomer.displaced.clone());
         self.next += 1;
         self.under_way.insert(number, newcomer);
@@ -271,7 +275,7 @@ impl State {
 
     /// Frees a place, once.
     fn leave(&mut self, number: u64) -> Option<CancellationToken> {
-        let UnderWay { from, is_configured, displaced, .. } = self.under_way.remove(&number)?;
+        let Handshake { from, is_configured, displaced, .. } = self.under_way.remove(&number)?;
         if is_configured {
             subtract(&mut self.addresses, from);
         } else {
@@ -284,14 +288,14 @@ impl State {
     }
 }
 
-impl Place {
+impl HandshakePlace {
     /// The time for this handshake, given the time that one gets while few are in progress.
     pub(super) fn patience(&self, quiet: Duration) -> Duration {
         if self.is_crowded { quiet / 4 } else { quiet }
     }
 }
 
-impl Drop for Place {
+impl Drop for HandshakePlace {
     fn drop(&mut self) {
         self.door.state.lock().leave(self.number);
     }

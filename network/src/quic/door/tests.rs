@@ -15,10 +15,10 @@ fn at(ip: &str, port: u16) -> SocketAddr {
 }
 
 /// Knocks `times` times from new ports, and proves the address when asked to. Returns the places.
-fn knock(door: &Arc<Door>, ip: &str, times: u16) -> Vec<Place> {
+fn knock(door: &Arc<Door>, ip: &str, times: u16) -> Vec<HandshakePlace> {
     let enter = |port| match door.knock(at(ip, port), true, now()) {
-        Welcome::Enter(place) => Some(place),
-        Welcome::Prove | Welcome::Ignore => None,
+        KnockDecision::Enter(place) => Some(place),
+        KnockDecision::Prove | KnockDecision::Ignore => None,
     };
     (0..times).filter_map(enter).collect()
 }
@@ -38,9 +38,9 @@ fn places_are_shared_by_host_by_network_and_kept_for_configured_peers() {
     let strangers = || one.iter().chain(&two).chain(&six).chain(&rest);
     assert_eq!(strangers().count(), STRANGERS_MAX);
     let mapped = at("::ffff:198.51.100.7", 7400);
-    let Welcome::Enter(first) = door.knock(friend, true, now()) else { panic!("refused") };
-    let Welcome::Enter(second) = door.knock(mapped, true, now()) else { panic!("refused") };
-    assert!(matches!(door.knock(friend, true, now()), Welcome::Ignore));
+    let KnockDecision::Enter(first) = door.knock(friend, true, now()) else { panic!("refused") };
+    let KnockDecision::Enter(second) = door.knock(mapped, true, now()) else { panic!("refused") };
+    assert!(matches!(door.knock(friend, true, now()), KnockDecision::Ignore));
     assert!(strangers().all(|place| !place.displaced.is_cancelled()), "it has places of its own");
     let other = knock(&door, "198.51.100.7", 1);
     assert_eq!(strangers().filter(|place| place.displaced.is_cancelled()).count(), other.len());
@@ -59,20 +59,20 @@ fn an_address_has_to_be_proven_when_it_is_busy() {
     let mut places = Vec::new();
     for port in 0..20 {
         match door.knock(at("203.0.113.1", port), false, now()) {
-            Welcome::Enter(place) => places.push(place),
-            Welcome::Prove => {}
-            Welcome::Ignore => panic!("a forged address has filled the places of its host"),
+            KnockDecision::Enter(place) => places.push(place),
+            KnockDecision::Prove => {}
+            KnockDecision::Ignore => panic!("a forged address has filled the places of its host"),
         }
     }
     assert_eq!(places.len(), UNPROVEN_PER_HOST_MAX);
     assert_eq!(places[0].patience(Duration::from_secs(4)), Duration::from_secs(4), "it is quiet");
     for n in 0..200u16 {
-        if let Welcome::Enter(place) = door.knock(at(&format!("192.0.{n}.1"), 1), false, now()) {
+        if let KnockDecision::Enter(place) = door.knock(at(&format!("192.0.{n}.1"), 1), false, now()) {
             places.push(place);
         }
     }
     assert_eq!(places.len(), UNPROVEN_MAX);
-    assert!(matches!(door.knock(at("198.51.100.1", 1), true, now()), Welcome::Enter(_)));
+    assert!(matches!(door.knock(at("198.51.100.1", 1), true, now()), KnockDecision::Enter(_)));
 }
 
 /// Goal: a forger of a configured peer's address, or of a network's addresses, takes no place from a peer that proves
@@ -82,18 +82,18 @@ fn forged_addresses_make_room_for_proven_ones() {
     let (friend, now) = (at("198.51.100.7", 7400), now());
     let door = Door::new([friend]);
     let forged = |from| match door.knock(from, false, now) {
-        Welcome::Enter(place) => Some(place),
-        Welcome::Prove => None,
-        Welcome::Ignore => panic!("a forged address has all places"),
+        KnockDecision::Enter(place) => Some(place),
+        KnockDecision::Prove => None,
+        KnockDecision::Ignore => panic!("a forged address has all places"),
     };
     let of_friend: Vec<_> = (0..9).filter_map(|_| forged(friend)).collect();
     assert_eq!(of_friend.len(), 1);
     let is_displaced = || of_friend[0].displaced.is_cancelled();
-    let Welcome::Enter(first) = door.knock(friend, true, now) else { panic!("refused") };
+    let KnockDecision::Enter(first) = door.knock(friend, true, now) else { panic!("refused") };
     assert!(!is_displaced());
-    let Welcome::Enter(second) = door.knock(friend, true, now) else { panic!("refused") };
+    let KnockDecision::Enter(second) = door.knock(friend, true, now) else { panic!("refused") };
     assert!(is_displaced() && !first.displaced.is_cancelled());
-    assert!(matches!(door.knock(friend, true, now), Welcome::Ignore));
+    assert!(matches!(door.knock(friend, true, now), KnockDecision::Ignore));
     drop((first, second, of_friend));
 
     let of_net = (0..16).filter_map(|n| forged(at(&format!("203.0.113.{}", n / 2), n)));
@@ -110,9 +110,9 @@ fn forged_addresses_make_room_for_proven_ones() {
 fn forged_handshakes_leave_proven_ones_a_rate() {
     let (door, now) = (Door::new([at("198.51.100.7", 7400)]), now());
     for from in [at("203.0.113.9", 1), at("198.51.100.7", 7400)] {
-        let entered = (0..1_000).filter(|_| matches!(door.knock(from, false, now), Welcome::Enter(_)));
+        let entered = (0..1_000).filter(|_| matches!(door.knock(from, false, now), KnockDecision::Enter(_)));
         assert_eq!(entered.count() as f64, NET_BURST - NET_BURST_PROVEN);
-        assert!(matches!(door.knock(from, true, now), Welcome::Enter(_)));
+        assert!(matches!(door.knock(from, true, now), KnockDecision::Enter(_)));
     }
 }
 
@@ -122,8 +122,8 @@ fn forged_handshakes_leave_proven_ones_a_rate() {
 fn who_stalls_makes_room_for_others() {
     let (door, start) = (Door::new([]), now());
     let enter = |ip: &str, now| match door.knock(at(ip, 9), true, now) {
-        Welcome::Enter(place) => Some(place),
-        Welcome::Prove | Welcome::Ignore => None,
+        KnockDecision::Enter(place) => Some(place),
+        KnockDecision::Prove | KnockDecision::Ignore => None,
     };
     let crowd: Vec<_> = (0..3).flat_map(|n| knock(&door, &format!("203.0.{n}.1"), 8)).collect();
     let more: Vec<_> = (0..3).flat_map(|n| knock(&door, &format!("203.0.{n}.2"), 8)).collect();
@@ -139,7 +139,10 @@ fn who_stalls_makes_room_for_others() {
     let newcomer = enter("198.51.100.1", late).unwrap();
     assert!(spread[0].displaced.is_cancelled() && !spread[1].displaced.is_cancelled());
     assert!(!newcomer.displaced.is_cancelled());
-    assert!(matches!(door.knock(at("198.51.100.2", 9), false, late), Welcome::Prove), "proof comes first");
+    assert!(
+        matches!(door.knock(at("198.51.100.2", 9), false, late), KnockDecision::Prove),
+        "proof comes first"
+    );
     assert_eq!(door.state.lock().strangers, STRANGERS_MAX);
 }
 
@@ -148,7 +151,7 @@ fn who_stalls_makes_room_for_others() {
 #[test]
 fn handshakes_that_end_at_once_have_a_rate() {
     let (door, start) = (Door::new([]), now());
-    let enters = |ip: &str, now| matches!(door.knock(at(ip, 1), true, now), Welcome::Enter(_));
+    let enters = |ip: &str, now| matches!(door.knock(at(ip, 1), true, now), KnockDecision::Enter(_));
     let entered = (0..10_000u64).filter(|ms| enters("203.0.113.9", start + Duration::from_millis(*ms)));
     assert!((280..300).contains(&entered.count()), "10 s");
     let later = start + Duration::from_secs(10);
@@ -169,10 +172,10 @@ fn this_machine_may_be_many_hosts() {
 
 /// Takes the place of a handshake whose address may be forged.
 #[track_caller]
-fn forged(door: &Arc<Door>, from: SocketAddr, now: Instant) -> Place {
+fn forged(door: &Arc<Door>, from: SocketAddr, now: Instant) -> HandshakePlace {
     match door.knock(from, false, now) {
-        Welcome::Enter(place) => place,
-        Welcome::Prove | Welcome::Ignore => panic!("{from} is refused"),
+        KnockDecision::Enter(place) => place,
+        KnockDecision::Prove | KnockDecision::Ignore => panic!("{from} is refused"),
     }
 }
 
@@ -205,7 +208,8 @@ fn strangers_make_room_among_themselves() {
     assert_eq!(1 + lone.len() + crowd.len() + spread.len(), STRANGERS_MAX);
     let newcomers = ["172.16.0.1", "172.16.1.1"].map(|ip| knock(&door, ip, 1));
     assert!(newcomers.iter().all(|places| places.len() == 1));
-    let displaced = |places: &[Place]| places.iter().filter(|it| it.displaced.is_cancelled()).count();
+    let displaced =
+        |places: &[HandshakePlace]| places.iter().filter(|it| it.displaced.is_cancelled()).count();
     assert!(of_stranger.displaced.is_cancelled() && !of_friend.displaced.is_cancelled());
     assert_eq!((displaced(&lone), displaced(&crowd), displaced(&spread)), (0, 1, 0));
     assert!(crowd[0].displaced.is_cancelled(), "its oldest");
@@ -217,7 +221,7 @@ fn no_more_networks_are_counted_than_may_be() {
     let (door, now) = (Door::new([]), now());
     let enters = |n: usize| {
         let ip = std::net::Ipv4Addr::from_bits((n as u32) << 12).to_string();
-        matches!(door.knock(at(&ip, 1), true, now), Welcome::Enter(_))
+        matches!(door.knock(at(&ip, 1), true, now), KnockDecision::Enter(_))
     };
     assert!((1..=RATES_MAX).all(enters));
     assert!(enters(1) && enters(RATES_MAX));

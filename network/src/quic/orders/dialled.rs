@@ -20,20 +20,20 @@ use crate::{
 pub(super) const ADDED_MAX: usize = 64;
 
 /// A peer that is dialled, and the token that ends its task.
-pub(in crate::quic) struct Dialled {
+pub(in crate::quic) struct DialTask {
     peer: PeerTarget,
     stop: CancellationToken,
 }
 
-impl Dialled {
+impl DialTask {
     /// Dials a peer, and redials it whenever the connection is lost.
-    pub(in crate::quic) fn begin(driver: &Arc<Driver>, peer: PeerTarget) -> Dialled {
+    pub(in crate::quic) fn begin(driver: &Arc<Driver>, peer: PeerTarget) -> DialTask {
         let stop = CancellationToken::new();
         let (stopped, dialling) = (stop.clone(), dial::keep_connected(Arc::clone(driver), peer.clone()));
         driver.spawn(async move {
             stopped.run_until_cancelled(dialling).await;
         });
-        Dialled { peer, stop }
+        DialTask { peer, stop }
     }
 }
 
@@ -75,7 +75,7 @@ impl Network {
             close(&link.connection, Goodbye::Full, "the place goes to a peer that the operator added");
         }
         info!(%peer, "the operator added a peer");
-        if let Some(before) = dialled.insert(peer.id, Dialled::begin(&driver, peer)) {
+        if let Some(before) = dialled.insert(peer.id, DialTask::begin(&driver, peer)) {
             before.stop.cancel();
         }
         Ok(())
@@ -116,7 +116,7 @@ impl Network {
 
     fn added<'a>(
         &'a self,
-        dialled: &'a BTreeMap<PeerId, Dialled>,
+        dialled: &'a BTreeMap<PeerId, DialTask>,
     ) -> impl Iterator<Item = &'a PeerTarget> + 'a {
         dialled.values().map(|it| &it.peer).filter(|peer| !self.is_configured(&peer.id))
     }

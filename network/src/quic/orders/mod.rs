@@ -13,7 +13,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use tokio::time::Instant;
 use tracing::warn;
 
-pub(super) use self::dialled::Dialled;
+pub(super) use self::dialled::DialTask;
 use self::dialled::{ADDED_MAX, can_be_dialled};
 use super::{Network, link::Link};
 use crate::{

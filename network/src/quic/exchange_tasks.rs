@@ -8,14 +8,15 @@ use tracing::{debug, warn};
 use super::{
     dial,
     driver::Driver,
-    exchange::Opened,
+    exchange::OpenExchange,
     link::{Goodbye, Link, close},
 };
 use crate::{
     BannedBy, ContactFailure, ExchangeEvent, NetworkError, OWN_BAN_MAX, PeerAddress, PeerId, Protocol,
     RefusalKind, RequestLimits,
     exchange::{
-        ANSWER_BYTES_MAX, Action, Answer, Asked, Dialled, MessageError, Neighbour, PeerRecord, Request,
+        ANSWER_BYTES_MAX, Action, Answer, AskOutcome, DialOutcome, MessageError, Neighbour, PeerRecord,
+        Request,
     },
     peers::Useful,
 };
@@ -80,7 +81,7 @@ impl Driver {
 
     async fn dial_chosen(self: Arc<Self>, target: PeerAddress) {
         let came = match self.banned_until(target.id) {
-            Some(_) => Dialled::Unreachable,
+            Some(_) => DialOutcome::Unreachable,
             None => match dial::dial(&self, target).await {
                 Ok(_) => {
                     // Of two attempts that crossed, the other one may have stayed.
@@ -88,13 +89,13 @@ impl Driver {
                         connection.closed().await;
                         sleep(STEP_EVERY).await;
                     }
-                    Dialled::Ended
+                    DialOutcome::Ended
                 }
                 Err(failure) => {
                     debug!(peer = %target, ?failure, "cannot reach a peer learned from others");
                     match failure {
-                        ContactFailure::WrongKey(_) => Dialled::WrongKey,
-                        ContactFailure::Unreachable(_) | ContactFailure::Ended(_) => Dialled::Unreachable,
+                        ContactFailure::WrongKey(_) => DialOutcome::WrongKey,
+                        ContactFailure::Unreachable(_) | ContactFailure::Ended(_) => DialOutcome::Unreachable,
                     }
                 }
             },
@@ -110,17 +111,17 @@ impl Driver {
         let came = match self.question(opened, peer).await {
             Ok(answer) => self.take(opened, peer, answer),
             Err(NetworkError::Refused { refusal, .. }) => match refusal.kind() {
-                RefusalKind::Busy { .. } | RefusalKind::Failed => Asked::Later,
-                RefusalKind::NotKept | RefusalKind::Malformed => Asked::Unwilling,
+                RefusalKind::Busy { .. } | RefusalKind::Failed => AskOutcome::Later,
+                RefusalKind::NotKept | RefusalKind::Malformed => AskOutcome::Unwilling,
             },
-            Err(NetworkError::Malformed { .. } | NetworkError::TooLong { .. }) => Asked::Unwilling,
-            Err(_) => Asked::Later,
+            Err(NetworkError::Malformed { .. } | NetworkError::TooLong { .. }) => AskOutcome::Unwilling,
+            Err(_) => AskOutcome::Later,
         };
         opened.chooser.lock().asked(&peer, came, opened.now());
         self.exchange.notify();
     }
 
-    async fn question(&self, opened: &Opened, peer: PeerId) -> Result<Vec<u8>, NetworkError> {
+    async fn question(&self, opened: &OpenExchange, peer: PeerId) -> Result<Vec<u8>, NetworkError> {
         let own = self.exchange.own(opened, opened.now());
         let request = Request::new(opened.chain, own.as_ref()).encode();
         let malformed = NetworkError::Malformed { peer, what: "cannot encode the request for peers" };
@@ -131,24 +132,24 @@ impl Driver {
 
     /// Takes in a peer's answer. Honest peers check the records that they pass on, so a single record with a bad
     /// signature is a lie of the sender.
-    fn take(&self, opened: &Opened, peer: PeerId, answer: Vec<u8>) -> Asked {
+    fn take(&self, opened: &OpenExchange, peer: PeerId, answer: Vec<u8>) -> AskOutcome {
         let teller = self.peers.lock().get(peer).map(|link| link.address.ip());
-        let Some(teller) = teller else { return Asked::Later };
+        let Some(teller) = teller else { return AskOutcome::Later };
         let records = match Answer::decode(&answer) {
             // A peer of a later version is no liar.
-            Err(MessageError::Version(_)) => return Asked::Unwilling,
+            Err(MessageError::Version(_)) => return AskOutcome::Unwilling,
             Err(MessageError::Codec(error)) => Err(error.to_string()),
             Ok(answer) => checked(opened, peer, answer),
         };
         match records {
             Ok(records) => {
                 opened.chooser.lock().hear(records, teller, opened.now());
-                Asked::Answered
+                AskOutcome::Answered
             }
             Err(reason) => {
                 opened.chooser.lock().count(ExchangeEvent::Forged);
                 self.punish(peer, &reason);
-                Asked::Unwilling
+                AskOutcome::Unwilling
             }
         }
     }
@@ -170,7 +171,7 @@ impl Driver {
 }
 
 /// The unknown records of an answer, each checked.
-fn checked(opened: &Opened, peer: PeerId, answer: Answer) -> Result<Vec<PeerRecord>, String> {
+fn checked(opened: &OpenExchange, peer: PeerId, answer: Answer) -> Result<Vec<PeerRecord>, String> {
     if answer.own.as_ref().is_some_and(|own| own.id() != peer) {
         return Err("it sent another peer's record as its own".into());
     }

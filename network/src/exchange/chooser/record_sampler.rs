@@ -1,4 +1,4 @@
-//! [`Shown`]: the part of the book that others see. One block sees the same part for a while, so a peer cannot learn
+//! [`RecordSampler`]: the part of the book that others see. One block sees the same part for a while, so a peer cannot learn
 //! the whole book by asking often or under many keys.
 
 use std::{net::IpAddr, time::Duration};
@@ -18,12 +18,12 @@ const ORDER_AGE_MAX: Duration = Duration::from_secs(5);
 
 /// The records that may be shown, in an order derived from this node's secret.
 #[derive(Default)]
-pub(super) struct Shown {
+pub(super) struct RecordSampler {
     order: Vec<PeerRecord>,
     made: Option<Instant>,
 }
 
-impl Shown {
+impl RecordSampler {
     /// The records that a requester sees: as many as fit, starting at a position that stays the same for its block for
     /// a while.
     pub(super) fn to(&mut self, book: &Book, asker: &PeerId, from: IpAddr, now: Now) -> Vec<PeerRecord> {

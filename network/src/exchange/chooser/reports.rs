@@ -4,7 +4,7 @@ use super::*;
 
 impl Chooser {
     /// Records the result of an attempt to connect.
-    pub(crate) fn dialled(&mut self, peer: &PeerAddress, came: Dialled, now: Now) {
+    pub(crate) fn dialled(&mut self, peer: &PeerAddress, came: DialOutcome, now: Now) {
         let is_feeler = matches!(self.feeler, Some(Feeler::Dialling(it)) if it.id == peer.id);
         if is_feeler {
             self.feeler = None;
@@ -15,15 +15,15 @@ impl Chooser {
             self.seats.release(&peer.id);
         }
         match came {
-            Dialled::Unreachable => {
+            DialOutcome::Unreachable => {
                 self.counts.add(ExchangeEvent::Unreachable);
                 self.book.failed(&peer.id, !self.known.is_empty(), now.ms);
             }
-            Dialled::WrongKey => {
+            DialOutcome::WrongKey => {
                 self.counts.add(ExchangeEvent::WrongKey);
                 self.book.forget(&peer.id);
             }
-            Dialled::Ended => {
+            DialOutcome::Ended => {
                 self.counts.add(ExchangeEvent::Reached);
                 self.book.reached(&peer.id, peer.address, now.ms);
                 self.book.rest(&peer.id, now.ms + REFUSED_REST_MS);
@@ -35,12 +35,12 @@ impl Chooser {
     pub(crate) fn hear(&mut self, records: impl IntoIterator<Item = PeerRecord>, teller: IpAddr, now: Now) {
         for record in records {
             match self.book.hear(record, teller, now.ms) {
-                Heard::New | Heard::Renewed => {
+                HearOutcome::New | HearOutcome::Renewed => {
                     self.counts.add(ExchangeEvent::Heard);
                     self.next_dial = self.next_dial.min(now.instant + DIAL_EVERY);
                 }
-                Heard::Useless | Heard::NoRoom => self.counts.add(ExchangeEvent::NotKept),
-                Heard::Known => {}
+                HearOutcome::Useless | HearOutcome::NoRoom => self.counts.add(ExchangeEvent::NotKept),
+                HearOutcome::Known => {}
             }
         }
     }
@@ -51,13 +51,13 @@ impl Chooser {
     }
 
     /// Records the result of a question.
-    pub(crate) fn asked(&mut self, id: &PeerId, came: Asked, now: Now) {
+    pub(crate) fn asked(&mut self, id: &PeerId, came: AskOutcome, now: Now) {
         let (heard, reached) = self.book.len();
         let is_rich = heard + reached >= KNOWN_PER_PLACE * self.rules.outbound;
         let pause = match came {
-            Asked::Answered if is_rich => ASK_EVERY,
-            Asked::Answered | Asked::Later => ASK_SOON,
-            Asked::Unwilling => ASK_UNWILLING,
+            AskOutcome::Answered if is_rich => ASK_EVERY,
+            AskOutcome::Answered | AskOutcome::Later => ASK_SOON,
+            AskOutcome::Unwilling => ASK_UNWILLING,
         };
         let spread = self.draws.below(pause.as_millis() as usize / 4) as u64;
         self.asks.insert(*id, Some(now.instant + pause + Duration::from_millis(spread)));
