@@ -38,7 +38,7 @@ fn decode(text: &str, path: &[&str]) -> Result<NodeConfig, Refused> {
     serde_saphyr::with_deserializer_from_str_with_options(text, slipstream_yaml::options(), |deserializer| {
         let decoded = match path {
             [] => serde_path_to_error::deserialize(deserializer),
-            path => serde_path_to_error::deserialize(Nested { path, inner: deserializer }),
+            path => serde_path_to_error::deserialize(NestedValue { path, inner: deserializer }),
         };
         decoded.map_err(|error| {
             key = error.path().to_string();
@@ -50,12 +50,12 @@ fn decode(text: &str, path: &[&str]) -> Result<NodeConfig, Refused> {
 
 /// Sections around a value, each with only that entry. The value is decoded in place, because inside a larger text it
 /// could end its own section.
-pub(crate) struct Nested<'a, D> {
+pub(crate) struct NestedValue<'a, D> {
     pub(crate) path: &'a [&'a str],
     pub(crate) inner: D,
 }
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Nested<'_, D> {
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for NestedValue<'_, D> {
     type Error = D::Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
@@ -91,7 +91,7 @@ impl<'de, D: Deserializer<'de>> MapAccess<'de> for Entry<'_, D> {
         let inner = self.inner.take().expect("a map's value is asked for once, after its key");
         match &self.path[1..] {
             [] => seed.deserialize(inner),
-            path => seed.deserialize(Nested { path, inner }),
+            path => seed.deserialize(NestedValue { path, inner }),
         }
     }
 }

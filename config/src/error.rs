@@ -91,13 +91,13 @@ fn suffix(place: &Option<Place>) -> String {
 }
 
 /// A value that fits its key's type and breaks a rule, with what to write instead.
-pub(crate) struct Problem {
+pub(crate) struct RuleViolation {
     pub(crate) key: &'static str,
     pub(crate) text: String,
 }
 
-impl Problem {
-    pub(crate) fn new(key: &'static str, text: impl Into<String>) -> Problem {
-        Problem { key, text: text.into() }
+impl RuleViolation {
+    pub(crate) fn new(key: &'static str, text: impl Into<String>) -> RuleViolation {
+        RuleViolation { key, text: text.into() }
     }
 }

@@ -2,14 +2,14 @@
 
 use std::{net::SocketAddr, num::NonZeroU8, path::Path};
 
-use crate::{NodeConfig, error::Problem};
+use crate::{NodeConfig, error::RuleViolation};
 
 /// The highest number of an instance.
 pub const INSTANCE_MAX: u8 = 200;
 
 /// Changes every setting that two nodes cannot share: the number goes into file names and is added to ports. Returns
 /// the changed keys.
-pub(crate) fn shift(config: &mut NodeConfig, number: NonZeroU8) -> Result<Vec<&'static str>, Problem> {
+pub(crate) fn shift(config: &mut NodeConfig, number: NonZeroU8) -> Result<Vec<&'static str>, RuleViolation> {
     let mut changed = Vec::new();
     let log = config.log.file.path.as_mut().map(|path| ("log.file.path", path));
     let own = [("data_dir", &mut config.data_dir), ("key_file", &mut config.key_file)];
@@ -18,7 +18,7 @@ pub(crate) fn shift(config: &mut NodeConfig, number: NonZeroU8) -> Result<Vec<&'
         *path = numbered(path, number).ok_or_else(|| {
             let text =
                 format!("{} has no file name to which an instance could add its number", path.display());
-            Problem::new(key, text)
+            RuleViolation::new(key, text)
         })?;
     }
     let network = &mut config.network;
@@ -26,7 +26,10 @@ pub(crate) fn shift(config: &mut NodeConfig, number: NonZeroU8) -> Result<Vec<&'
     let advertised = network.advertise.iter_mut().map(|address| ("network.advertise", address));
     for (key, address) in listens.into_iter().chain(advertised) {
         if move_port(address, number).ok_or_else(|| {
-            Problem::new(key, format!("the port of {address} plus {number} is above the highest port, 65535"))
+            RuleViolation::new(
+                key,
+                format!("the port of {address} plus {number} is above the highest port, 65535"),
+            )
         })? && !changed.contains(&key)
         {
             changed.push(key);

@@ -9,7 +9,7 @@ use serde::{
 use serde_saphyr::{NonFiniteFloatPolicy, Options, Spanned};
 
 use crate::{
-    decode::Nested,
+    decode::NestedValue,
     tree::{KNOWN, Tree, joined},
 };
 
@@ -35,7 +35,7 @@ pub(crate) fn find(text: &str, path: &[&str]) -> Vec<Key> {
     // On an error the keys before it would count; this text was already decoded, so no error occurs.
     let _ = serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| match path {
         [] => search.deserialize(deserializer),
-        path => search.deserialize(Nested { path, inner: deserializer }),
+        path => search.deserialize(NestedValue { path, inner: deserializer }),
     });
     found.into_inner()
 }

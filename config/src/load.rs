@@ -4,7 +4,7 @@ use std::{fs::File, io::Read, path::Path};
 
 use crate::{
     ConfigError, NodeConfig, Origin, Overrides, Place, Preset, decode,
-    error::Problem,
+    error::RuleViolation,
     instance,
     keys::{self, Key},
     origin::Origins,
@@ -84,9 +84,11 @@ fn join(text: &str, path: &Path, overrides: &Overrides) -> Result<Loaded, Config
         return Err(ConfigError::Missing { path: path.to_owned(), key: "role".into(), advice });
     }
     let mut config = joined.decode().map_err(|(key, problem)| wrong(&key, problem))?;
-    rules::check(&config).map_err(|Problem { key, text }| wrong(key, text))?;
+    rules::check(&config).map_err(|RuleViolation { key, text }| wrong(key, text))?;
     if let Some(number) = overrides.instance {
-        for key in instance::shift(&mut config, number).map_err(|Problem { key, text }| wrong(key, text))? {
+        for key in
+            instance::shift(&mut config, number).map_err(|RuleViolation { key, text }| wrong(key, text))?
+        {
             origins.set(key, Origin::Instance(number));
         }
     }
@@ -111,7 +113,7 @@ impl Layer {
     fn of_file(text: &str, path: &Path) -> Result<Layer, ConfigError> {
         let config = decode::file(text, path)?;
         let keys = keys::find(text, &[]);
-        rules::check_layer(&config).map_err(|Problem { key, text: problem }| {
+        rules::check_layer(&config).map_err(|RuleViolation { key, text: problem }| {
             let place = keys.iter().find(|found| found.name == key);
             let place = place.map(|found| Place::quote(text, found.line, found.column).0);
             ConfigError::Rule { path: path.to_owned(), place, key: key.to_owned(), problem }
@@ -128,7 +130,7 @@ impl Layer {
     fn of_assignment(Assignment { key, value, origin }: &Assignment) -> Result<Layer, ConfigError> {
         let path: Vec<_> = key.split('.').collect();
         let config = decode::value(value, &path).map_err(|problem| refused(origin, problem))?;
-        rules::check_layer(&config).map_err(|Problem { text, .. }| refused(origin, text))?;
+        rules::check_layer(&config).map_err(|RuleViolation { text, .. }| refused(origin, text))?;
         Ok(Layer::new(&config, keys::find(value, &path), |_| origin.clone()))
     }
 

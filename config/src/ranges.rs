@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use slipstream_sync::protocol::{RANGE_BATCHES_MAX, RANGE_BYTES_MAX};
 use slipstream_types::limits::{BATCH_TRANSACTIONS_MAX, TRANSACTION_BYTES_MAX};
 
-use crate::{NodeConfig, error::Problem};
+use crate::{NodeConfig, error::RuleViolation};
 
 /// The smallest limit on request bodies with which the largest transaction fits, in hexadecimal.
 pub(crate) const BODY_BYTES_MIN: u64 = 2 * TRANSACTION_BYTES_MAX as u64 + 1_024;
@@ -18,11 +18,11 @@ const THREADS_MAX: u64 = 1_024;
 const POOL_TRANSACTIONS_MAX: u64 = 10_000_000;
 
 /// Refuses a number outside its key's range.
-pub(crate) fn check(config: &NodeConfig) -> Result<(), Problem> {
+pub(crate) fn check(config: &NodeConfig) -> Result<(), RuleViolation> {
     for (key, value, range) in own_numbers(config) {
         if !range.contains(&value) {
             let (least, most) = (range.start(), range.end());
-            return Err(Problem::new(key, format!("must be from {least} to {most}, not {value}")));
+            return Err(RuleViolation::new(key, format!("must be from {least} to {most}, not {value}")));
         }
     }
     let (batch_ms, empty_ms) = (config.consensus.batch_interval_ms, config.consensus.empty_batch_interval_ms);
@@ -30,7 +30,7 @@ pub(crate) fn check(config: &NodeConfig) -> Result<(), Problem> {
         let problem = format!(
             "must be 0, or at least the {batch_ms} of consensus.batch_interval_ms, not {empty_ms}: an empty batch waits at least as long as any other"
         );
-        return Err(Problem::new("consensus.empty_batch_interval_ms", problem));
+        return Err(RuleViolation::new("consensus.empty_batch_interval_ms", problem));
     }
     Ok(())
 }

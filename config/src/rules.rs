@@ -5,7 +5,7 @@ use slipstream_sync::{Mode, SyncConfig};
 
 use crate::{
     ApiConfig, NodeConfig, Role,
-    error::Problem,
+    error::RuleViolation,
     mask::mask_value,
     ranges::{self, BODY_BYTES_MIN},
 };
@@ -14,25 +14,25 @@ use crate::{
 const ARCHIVES_MAX: usize = 16;
 
 /// Checks the rules that concern several keys, and the ranges of numbers.
-pub(crate) fn check(config: &NodeConfig) -> Result<(), Problem> {
+pub(crate) fn check(config: &NodeConfig) -> Result<(), RuleViolation> {
     check_role(config)?;
     check_peers(config)?;
     if let Some(problem) = audit_problem(config.sync.audit) {
         return Err(problem);
     }
     if let Some((key, problem, advice)) = sync_problem(&config.sync) {
-        return Err(Problem::new(key, format!("{problem}; {advice}")));
+        return Err(RuleViolation::new(key, format!("{problem}; {advice}")));
     }
     config.network.check().map_err(|error| match error {
-        NetworkError::Config { key, reason } => Problem::new(key, reason),
-        other => Problem::new("network", other.to_string()),
+        NetworkError::Config { key, reason } => RuleViolation::new(key, reason),
+        other => RuleViolation::new("network", other.to_string()),
     })?;
     check_api(&config.api)?;
     ranges::check(config)
 }
 
 /// Checks the keys that a validator, or a fullnode, needs.
-fn check_role(config: &NodeConfig) -> Result<(), Problem> {
+fn check_role(config: &NodeConfig) -> Result<(), RuleViolation> {
     let (key, text) = match config.role {
         Role::Validator if config.genesis.is_none() => (
             "genesis",
@@ -55,11 +55,11 @@ fn check_role(config: &NodeConfig) -> Result<(), Problem> {
         ),
         Role::Validator | Role::Fullnode => return Ok(()),
     };
-    Err(Problem::new(key, text))
+    Err(RuleViolation::new(key, text))
 }
 
 /// Checks that peers can be dialled at their configured addresses.
-fn check_peers(config: &NodeConfig) -> Result<(), Problem> {
+fn check_peers(config: &NodeConfig) -> Result<(), RuleViolation> {
     let unreachable = |peer: &&PeerTarget| {
         peer.address().is_some_and(|address| address.ip().is_unspecified() || address.port() == 0)
     };
@@ -68,18 +68,18 @@ fn check_peers(config: &NodeConfig) -> Result<(), Problem> {
             "cannot dial {peer}: a peer can listen on this address, but others cannot reach it there; write the IP or the DNS \
              name of the peer's machine, and the peer's UDP port, as `ID@HOST:PORT`"
         );
-        return Err(Problem::new("network.peers", problem));
+        return Err(RuleViolation::new("network.peers", problem));
     }
     Ok(())
 }
 
-fn check_api(api: &ApiConfig) -> Result<(), Problem> {
+fn check_api(api: &ApiConfig) -> Result<(), RuleViolation> {
     let body_bytes = api.max_body_bytes;
     if (body_bytes as u64) < BODY_BYTES_MIN {
         let problem = format!(
             "{body_bytes} bytes cannot carry the largest transaction; set it to {BODY_BYTES_MIN} or more"
         );
-        return Err(Problem::new("api.max_body_bytes", problem));
+        return Err(RuleViolation::new("api.max_body_bytes", problem));
     }
     let is_name = |host: &&String| {
         !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
@@ -90,20 +90,20 @@ fn check_api(api: &ApiConfig) -> Result<(), Problem> {
         let problem = format!(
             "`{host}` is not a host name; write names as `node1.example`, without scheme or port, or `*` for all"
         );
-        return Err(Problem::new("api.allowed_hosts", problem));
+        return Err(RuleViolation::new("api.allowed_hosts", problem));
     }
     Ok(())
 }
 
 /// Refuses values that cannot be joined with other layers: infinite and undefined numbers exist only as text.
-pub(crate) fn check_layer(config: &NodeConfig) -> Result<(), Problem> {
+pub(crate) fn check_layer(config: &NodeConfig) -> Result<(), RuleViolation> {
     if config.sync.audit.is_finite() { Ok(()) } else { audit_problem(config.sync.audit).map_or(Ok(()), Err) }
 }
 
-fn audit_problem(audit: f64) -> Option<Problem> {
+fn audit_problem(audit: f64) -> Option<RuleViolation> {
     let advice = "set it to a number from 0 (audit none) to 1 (audit all)";
     let text = || format!("{audit} is not a share of the batches; {advice}");
-    (!(0.0..=1.0).contains(&audit)).then(|| Problem::new("sync.audit", text()))
+    (!(0.0..=1.0).contains(&audit)).then(|| RuleViolation::new("sync.audit", text()))
 }
 
 /// Returns the first fault of the sync section: the key, the fault, what to write.

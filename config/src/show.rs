@@ -19,17 +19,17 @@ impl Loaded {
     pub fn to_yaml(&self, with_origins: bool) -> String {
         let mut text = String::new();
         let tree = Tree::of(&self.config);
-        Page { loaded: self, with_origins }.section(&mut text, &tree, "", 0);
+        ConfigText { loaded: self, with_origins }.section(&mut text, &tree, "", 0);
         text
     }
 }
 
-struct Page<'a> {
+struct ConfigText<'a> {
     loaded: &'a Loaded,
     with_origins: bool,
 }
 
-impl Page<'_> {
+impl ConfigText<'_> {
     fn section(&self, text: &mut String, tree: &Tree, section: &str, depth: usize) {
         let Tree::Section(entries) = tree else { return };
         let indent = "  ".repeat(depth);
