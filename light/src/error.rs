@@ -3,7 +3,7 @@
 use slipstream_types::{
     Address, B256, BatchNumber, Digest, Epoch, Waypoint, accumulator::AccumulatorError,
     certificate::CertificateError, genesis::GenesisError, state::StateKey, tree::StateRangeError,
-    validators::SetError,
+    validators::ValidatorSetError,
 };
 
 use crate::limits::ANSWER_BYTES_MAX;
@@ -193,7 +193,7 @@ pub enum EpochEndFault {
     },
     /// The next validators do not form a valid set.
     #[error(transparent)]
-    Set(#[from] SetError),
+    Set(#[from] ValidatorSetError),
 }
 
 impl LightError {

@@ -9,7 +9,7 @@ use crate::{
     digest::Digest,
     keys::{PublicKey, SecretKey, Signature},
     limits,
-    validators::{SetError, ValidatorSet},
+    validators::{ValidatorSet, ValidatorSetError},
 };
 
 /// The ledger up to one batch, which a certificate signs and a waypoint names.
@@ -109,7 +109,7 @@ pub enum CertificateError {
         /// Number of the certified batch.
         number: BatchNumber,
         /// The rule that the validator set breaks.
-        source: SetError,
+        source: ValidatorSetError,
     },
     /// Too few validators signed.
     #[error("certificate of batch {number} has {found} signatures, but a quorum is {quorum}")]

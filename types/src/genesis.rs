@@ -21,7 +21,7 @@ use crate::{
     state::{AccountValue, StateKey, StateValue},
     totals::Totals,
     tree,
-    validators::{Failures, SetError, Validator, ValidatorSet},
+    validators::{Failures, Validator, ValidatorSet, ValidatorSetError},
     validators_contract,
 };
 
@@ -135,7 +135,7 @@ pub enum GenesisError {
     Codec(#[from] CodecError),
     /// Its validators do not form a valid set.
     #[error("invalid genesis: {0}")]
-    Validators(#[from] SetError),
+    Validators(#[from] ValidatorSetError),
     /// It has an account with which no chain may begin.
     #[error("invalid genesis: account {address} {rule}")]
     Account {

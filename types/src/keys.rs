@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::{
     codec::raw,
     digest::{ParseHexError, parse_hex},
-    verified,
+    signature_cache,
 };
 
 /// An ed25519 public key: a validator's identity, and a peer's. Text: 64 hexadecimal digits.
@@ -27,7 +27,7 @@ impl PublicKey {
     /// As [`PublicKey::verify`], for signatures that come several times: one that was verified recently is not checked
     /// again.
     pub fn verify_once(&self, message: &[u8], signature: &Signature) -> bool {
-        verified::once([&self.0, &signature.0, message], || self.verify(message, signature))
+        signature_cache::once([&self.0, &signature.0, message], || self.verify(message, signature))
     }
 
     /// Whether signatures with this key mean anything: it is a point of the curve, and not one of the few of small

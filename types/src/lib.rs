@@ -49,12 +49,12 @@ pub mod predeploys;
 pub mod receipt;
 pub mod schedule;
 mod schema;
+pub mod signature_cache;
 pub mod state;
 mod totals;
 pub mod tree;
 pub mod validators;
 pub mod validators_contract;
-pub mod verified;
 pub mod waypoint;
 
 pub use alloy_primitives::{Address, B256, Bloom, Bytes, U256, keccak256};

@@ -52,7 +52,7 @@ pub struct ValidatorSet {
 
 /// Why validators do not form a valid set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum SetError {
+pub enum ValidatorSetError {
     /// The set is empty: every certificate would be valid.
     #[error("there must be at least one validator")]
     Empty,
@@ -87,24 +87,24 @@ impl ValidatorSet {
     /// # Errors
     /// Returns the fault of the set: it is empty, repeats a key, or is too small for the failures that it must
     /// tolerate.
-    pub fn check(&self) -> Result<(), SetError> {
+    pub fn check(&self) -> Result<(), ValidatorSetError> {
         if self.validators.is_empty() {
-            return Err(SetError::Empty);
+            return Err(ValidatorSetError::Empty);
         }
         let mut keys: Vec<_> = self.validators.iter().map(|validator| validator.public_key).collect();
         keys.sort_unstable();
         if let Some(pair) = keys.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(SetError::Repeated { key: pair[0] });
+            return Err(ValidatorSetError::Repeated { key: pair[0] });
         }
         self.check_failures()
     }
 
     /// The cheap part of [`ValidatorSet::check`], without which a quorum is meaningless.
-    pub(crate) fn check_failures(&self) -> Result<(), SetError> {
+    pub(crate) fn check_failures(&self) -> Result<(), ValidatorSetError> {
         let (validators, failures) = (self.validators.len(), self.failures);
         match validators >= failures.validators_min() {
             true => Ok(()),
-            false => Err(SetError::TooFew { validators, failures }),
+            false => Err(ValidatorSetError::TooFew { validators, failures }),
         }
     }
 

@@ -22,7 +22,7 @@ use crate::{
     delta::Code,
     keys::PublicKey,
     limits,
-    validators::{Failures, SetError, Validator, ValidatorSet},
+    validators::{Failures, Validator, ValidatorSet, ValidatorSetError},
 };
 
 /// The address at which genesis tools place the contract; a genesis names the address that it uses.
@@ -66,7 +66,7 @@ pub enum WantedError {
     },
     /// The validators do not form a valid set.
     #[error(transparent)]
-    Set(#[from] SetError),
+    Set(#[from] ValidatorSetError),
 }
 
 /// Returns the contract's compiled code.
@@ -228,15 +228,18 @@ mod tests {
         let too_many = |count| WantedError::TooMany { count };
         assert_eq!(with(VALIDATORS, U256::MAX), too_many(U256::MAX));
         assert_eq!(with(VALIDATORS, U256::from(129)), too_many(U256::from(129)));
-        assert_eq!(with(VALIDATORS, U256::ZERO), SetError::Empty.into());
+        assert_eq!(with(VALIDATORS, U256::ZERO), ValidatorSetError::Empty.into());
         let [[first, _], [second, _]] = [0, 1].map(element);
         let repeated = with_at(second, good[&first]);
-        assert!(matches!(repeated, WantedError::Set(SetError::Repeated { .. })), "{repeated}");
+        assert!(matches!(repeated, WantedError::Set(ValidatorSetError::Repeated { .. })), "{repeated}");
         // The point of order 1 signs everything.
         for unusable in [with(VALIDATORS, U256::from(6)), with_at(first, U256::from(1) << 248)] {
             assert!(matches!(unusable, WantedError::Unusable { .. }), "{unusable}");
         }
-        assert!(matches!(with(FAILURES_ANY, U256::from(2)), WantedError::Set(SetError::TooFew { .. })));
+        assert!(matches!(
+            with(FAILURES_ANY, U256::from(2)),
+            WantedError::Set(ValidatorSetError::TooFew { .. })
+        ));
         assert!(matches!(with(FAILURES_COMMISSION, U256::from(70_000)), WantedError::Failures { .. }));
     }
 

@@ -46,7 +46,7 @@ const LEVELS_LEAVES_MAX: usize = 256;
 /// As [`fold_leaves`], for two leaves or more. Goes up bit by bit from the deepest bit at which two neighbours diverge.
 /// All joins at one bit belong to different subtrees, so they are computed two at a time.
 fn fold_levels(leaves: &[Leaf], hashes: &mut [Digest], depth: usize) -> Digest {
-    let partings = Partings::of(leaves);
+    let partings = BranchPoints::of(leaves);
     let (mut below, mut above): (Vec<Run>, Vec<Run>) = (Vec::new(), Vec::new());
     let mut joins = Vec::new();
     for bit in (depth..=partings.deepest).rev() {
@@ -110,7 +110,7 @@ impl Join {
 }
 
 /// Leaves grouped by the bit at which they diverge from the next one.
-struct Partings {
+struct BranchPoints {
     /// Sorted by bit, then by path.
     leaves: Vec<usize>,
     /// The end of each bit's leaves.
@@ -119,8 +119,8 @@ struct Partings {
     deepest: usize,
 }
 
-impl Partings {
-    fn of(leaves: &[Leaf]) -> Partings {
+impl BranchPoints {
+    fn of(leaves: &[Leaf]) -> BranchPoints {
         let bits: Vec<usize> =
             leaves.array_windows().map(|[leaf, next]| leaf.path.common_bits(&next.path)).collect();
         let mut counts = [0; 257];
@@ -135,7 +135,7 @@ impl Partings {
             sorted[ends[*bit]] = leaf;
             ends[*bit] += 1;
         }
-        Partings { leaves: sorted, ends, deepest: bits.into_iter().max().unwrap_or_default().min(255) }
+        BranchPoints { leaves: sorted, ends, deepest: bits.into_iter().max().unwrap_or_default().min(255) }
     }
 
     fn at(&self, bit: usize) -> &[usize] {

@@ -4,7 +4,7 @@
 use slipstream_types::{
     BatchNumber, Certificate, CommitStatement, Digest, Epoch, Failures, LedgerInfo, SecretKey, Signature,
     ValidatorSet, bounded::BoundedVec, certificate::CertificateError, codec, limits::VALIDATORS_MAX,
-    validators::SetError,
+    validators::ValidatorSetError,
 };
 
 use crate::common::{digest, keys, validators};
@@ -360,7 +360,10 @@ fn two_quorums_share_an_honest_validator_and_matching_votes_one() {
             set.failures = failures(any, commission);
             let (u, r) = (usize::from(any), usize::from(commission));
             if n < 2 * u + r + 1 {
-                assert_eq!(set.check(), Err(SetError::TooFew { validators: n, failures: set.failures }));
+                assert_eq!(
+                    set.check(),
+                    Err(ValidatorSetError::TooFew { validators: n, failures: set.failures })
+                );
                 continue;
             }
             assert_eq!(set.check(), Ok(()));
@@ -377,6 +380,6 @@ fn a_set_names_every_key_once() {
     members[3] = members[1].clone();
     let key = members[1].public_key;
     let set = ValidatorSet::new(Epoch(1), BoundedVec::new(members).unwrap());
-    assert_eq!(set.check(), Err(SetError::Repeated { key }));
-    assert_eq!(ValidatorSet::new(Epoch(1), BoundedVec::default()).check(), Err(SetError::Empty));
+    assert_eq!(set.check(), Err(ValidatorSetError::Repeated { key }));
+    assert_eq!(ValidatorSet::new(Epoch(1), BoundedVec::default()).check(), Err(ValidatorSetError::Empty));
 }

@@ -15,7 +15,9 @@ use std::{collections::BTreeMap, time::Instant};
 use slipstream_eve::{
     Core, Effect, Flush, Message, NoOutcome, Order, Output, Settings, Setup, SignedOrder, Timer, To, Work,
 };
-use slipstream_types::{Address, BatchNumber, Certificate, Digest, Epoch, LedgerInfo, SecretKey, verified};
+use slipstream_types::{
+    Address, BatchNumber, Certificate, Digest, Epoch, LedgerInfo, SecretKey, signature_cache,
+};
 
 /// Executes batches, and reports how long that takes.
 pub(super) trait Machine {
@@ -204,7 +206,7 @@ impl<M: Machine> World<M> {
                 continue;
             }
             // The validators are one process here, but must share no verified signatures.
-            verified::forget();
+            signature_cache::forget();
             let begun = Instant::now();
             let worked_us = self.happen(seat, event);
             let took_us = (begun.elapsed().as_micros() as u64).saturating_sub(worked_us);

@@ -11,10 +11,10 @@ use crate::digest::Digest;
 const SLOTS: usize = 1 << 13;
 
 /// One cache for the process, because a signature's validity does not depend on the caller.
-static VERIFIED: Mutex<Verified> = Mutex::new(Verified { slots: [Digest::ZERO; SLOTS] });
+static CACHE: Mutex<SignatureCache> = Mutex::new(SignatureCache { slots: [Digest::ZERO; SLOTS] });
 
 /// Names of signatures. Each has only one possible slot, where a newer one replaces it.
-struct Verified {
+struct SignatureCache {
     slots: [Digest; SLOTS],
 }
 
@@ -23,7 +23,7 @@ struct Verified {
 pub(crate) fn once(parts: [&[u8]; 3], check: impl FnOnce() -> bool) -> bool {
     // The first two parts have fixed lengths, so no other parts have this name.
     let name = Digest::tagged("slipstream/verified/1", &parts.concat());
-    let locked = || VERIFIED.lock().unwrap_or_else(PoisonError::into_inner);
+    let locked = || CACHE.lock().unwrap_or_else(PoisonError::into_inner);
     if locked().has(&name) {
         return true;
     }
@@ -37,10 +37,10 @@ pub(crate) fn once(parts: [&[u8]; 3], check: impl FnOnce() -> bool) -> bool {
 /// Empties the cache, for benchmarks of signature checks.
 #[doc(hidden)]
 pub fn forget() {
-    VERIFIED.lock().unwrap_or_else(PoisonError::into_inner).slots.fill(Digest::ZERO);
+    CACHE.lock().unwrap_or_else(PoisonError::into_inner).slots.fill(Digest::ZERO);
 }
 
-impl Verified {
+impl SignatureCache {
     fn has(&self, name: &Digest) -> bool {
         self.slots[slot(name)] == *name
     }
@@ -78,7 +78,7 @@ mod tests {
     /// Goal: the cache does not grow, and a newer signature replaces an older one in the same slot.
     #[test]
     fn a_newer_one_replaces_an_older_one() {
-        let mut verified = Box::new(Verified { slots: [Digest::ZERO; SLOTS] });
+        let mut verified = Box::new(SignatureCache { slots: [Digest::ZERO; SLOTS] });
         let [older, newer] = [1, 2].map(|last| {
             let mut name = Digest([7; 32]);
             name.0[31] = last;
