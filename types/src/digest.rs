@@ -11,7 +11,7 @@ use crate::codec::raw;
 /// Maximum bytes that fit two blocks with SHA-256's padding: a bit, zeros and the length.
 const SHORT_MAX: usize = 128 - 9;
 /// The blocks of a short message, which has one or two of them.
-type Short = [Block; 2];
+type ShortMessage = [Block; 2];
 
 /// A 32-byte SHA-256 digest. BCS: the 32 bytes; text: `0x` and 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -31,7 +31,7 @@ impl Digest {
     /// inputs of up to two blocks itself and compresses them in one step. That takes two thirds of a streaming hasher's
     /// time.
     pub(crate) fn of(parts: &[&[u8]]) -> Digest {
-        let mut blocks: Short = [[0; 64]; 2];
+        let mut blocks: ShortMessage = [[0; 64]; 2];
         match pad(parts, &mut blocks) {
             Some(count) => Digest(digest(&INITIAL, &blocks[..count])),
             None => {
@@ -53,7 +53,7 @@ impl Digest {
 }
 
 /// Pads the concatenation of `parts` and returns its number of blocks; `None` if it is longer than [`SHORT_MAX`].
-fn pad(parts: &[&[u8]], blocks: &mut Short) -> Option<usize> {
+fn pad(parts: &[&[u8]], blocks: &mut ShortMessage) -> Option<usize> {
     let len: usize = parts.iter().map(|part| part.len()).sum();
     if len > SHORT_MAX {
         return None;
@@ -76,7 +76,7 @@ fn pad(parts: &[&[u8]], blocks: &mut Short) -> Option<usize> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Digests {
     digests: Vec<Digest>,
-    waiting: Option<(usize, Short)>,
+    waiting: Option<(usize, ShortMessage)>,
 }
 
 impl Digests {
@@ -92,7 +92,7 @@ impl Digests {
 
     /// Adds the input of [`Digest::of`].
     pub(crate) fn push(&mut self, parts: &[&[u8]]) {
-        let mut blocks: Short = [[0; 64]; 2];
+        let mut blocks: ShortMessage = [[0; 64]; 2];
         let Some(count) = pad(parts, &mut blocks) else {
             self.flush();
             self.digests.push(Digest::of(parts));

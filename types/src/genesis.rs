@@ -32,7 +32,7 @@ use crate::{
 /// bytes, and thus the identity, from before this rule existed. In BCS only [`Genesis::decode`] reads it; other readers
 /// refuse the remaining byte.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(from = "Layout")]
+#[serde(from = "GenesisFields")]
 pub struct Genesis {
     /// The rules.
     pub chain: ChainConfig,
@@ -52,7 +52,7 @@ pub struct Genesis {
 /// The fields of a file and of a body. [`Genesis`] writes the same names in the same order.
 #[derive(Deserialize)]
 #[serde(rename = "Genesis", deny_unknown_fields)]
-struct Layout {
+struct GenesisFields {
     chain: ChainConfig,
     timestamp_ms: u64,
     validators: BoundedVec<Validator, { limits::VALIDATORS_MAX }>,
@@ -74,9 +74,9 @@ fn in_files<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error
     if deserializer.is_human_readable() { bool::deserialize(deserializer) } else { Ok(false) }
 }
 
-impl From<Layout> for Genesis {
-    fn from(read: Layout) -> Genesis {
-        let Layout { timestamp_ms, validators, failures, validators_contract, accounts, .. } = read;
+impl From<GenesisFields> for Genesis {
+    fn from(read: GenesisFields) -> Genesis {
+        let GenesisFields { timestamp_ms, validators, failures, validators_contract, accounts, .. } = read;
         let chain = ChainConfig { unprotected_transactions: read.unprotected_transactions, ..read.chain };
         Genesis { chain, timestamp_ms, validators, failures, validators_contract, accounts }
     }

@@ -26,20 +26,22 @@ pub const BEACON_ROOTS: Address = eip4788::BEACON_ROOTS_ADDRESS;
 pub const HISTORY_STORAGE: Address = eip2935::HISTORY_STORAGE_ADDRESS;
 
 /// A contract, given by the transaction that deploys it.
-struct Published {
+struct PublishedContract {
     transaction: &'static str,
     /// Bytes of init code before the code that the init code returns.
     constructor_bytes: usize,
 }
 
 /// Source: Arachnid's deterministic-deployment-proxy.
-const CREATE2_DEPLOYER_PUBLISHED: Published =
-    Published { transaction: include_str!("create2_deployer.transaction.hex"), constructor_bytes: 14 };
+const CREATE2_DEPLOYER_PUBLISHED: PublishedContract = PublishedContract {
+    transaction: include_str!("create2_deployer.transaction.hex"),
+    constructor_bytes: 14,
+};
 /// Source: mds1's multicall (MIT licence).
-const MULTICALL3_PUBLISHED: Published =
-    Published { transaction: include_str!("multicall3.transaction.hex"), constructor_bytes: 32 };
+const MULTICALL3_PUBLISHED: PublishedContract =
+    PublishedContract { transaction: include_str!("multicall3.transaction.hex"), constructor_bytes: 32 };
 
-impl Published {
+impl PublishedContract {
     fn envelope(&self) -> TxEnvelope {
         let raw = hex::decode(self.transaction.trim()).expect("a test decodes it");
         TxEnvelope::decode_2718_exact(&raw).expect("a test decodes it")
