@@ -17,6 +17,7 @@
 //!   [`PeerTarget`] is the address at which a configured peer is dialled, or a name that a [`Resolver`] looks up at
 //!   each attempt.
 //! * A **request** is one bidirectional stream with a deadline and a limit on the answer, both chosen by the requester.
+//! * [`Transport::peer_changes`] reports every change of the connected peers, so nobody polls them.
 //! * [`Network::begin_exchange`] begins **peer exchange**: peers tell each other about peers, in records that those
 //!   peers have signed. The node keeps some connections of its own choice beside the configured ones.
 //! * A **message** goes to one peer, best effort and without an answer. More urgent messages go first; a slow peer

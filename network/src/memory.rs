@@ -39,7 +39,7 @@ pub struct MemoryHub {
 
 struct Node {
     handler: Arc<dyn Handler>,
-    peers: Peers<Arc<End>>,
+    peers: Peers<Arc<MemoryLink>>,
 }
 
 impl Drop for Node {
@@ -50,7 +50,7 @@ impl Drop for Node {
 }
 
 /// One end of a connection, through which its owner sends.
-struct End {
+struct MemoryLink {
     /// The handler on the other side.
     remote: Arc<dyn Handler>,
     outbox: Arc<Outbox<Bytes>>,
@@ -66,7 +66,7 @@ struct End {
 }
 
 /// Places are unlimited here, so usefulness does not matter.
-impl Useful for Arc<End> {
+impl Useful for Arc<MemoryLink> {
     fn used(&self) -> Option<Instant> {
         None
     }
@@ -123,7 +123,7 @@ impl MemoryHub {
             (b, a, first.handler.clone(), (back, forth)),
         ];
         let ends = ends.map(|(from, to, remote, counters)| {
-            let end = Arc::new(End::new(remote, counters, closed.clone(), guard.clone()));
+            let end = Arc::new(MemoryLink::new(remote, counters, closed.clone(), guard.clone()));
             deliver(from, &end);
             (from, to, end)
         });
@@ -151,18 +151,18 @@ fn cut(nodes: &mut BTreeMap<PeerId, Node>, id: PeerId, peer: PeerId) {
     }
 }
 
-impl End {
+impl MemoryLink {
     fn new(
         remote: Arc<dyn Handler>,
         (sent, received): (Arc<AtomicU64>, Arc<AtomicU64>),
         closed: CancellationToken,
         guard: Arc<DropGuard>,
-    ) -> End {
+    ) -> MemoryLink {
         let config = NetworkConfig::default();
         let bytes_max = config.broadcast_queue_bytes_max;
         let share = Budget::new(bytes_max, bytes_max, false).share(None, false);
         let outbox = Outbox::new(config.broadcast_queue_items_max, share);
-        End {
+        MemoryLink {
             remote,
             outbox: Arc::new(outbox),
             slots: Arc::new(Semaphore::new(config.request_concurrency_max)),
@@ -199,7 +199,7 @@ impl End {
 }
 
 /// Starts the task that delivers this end's broadcasts to the other side. It does not keep the end alive.
-fn deliver(from: PeerId, end: &End) {
+fn deliver(from: PeerId, end: &MemoryLink) {
     let (outbox, remote, closed) = (end.outbox.clone(), end.remote.clone(), end.closed.clone());
     tokio::spawn(async move {
         let delivering = async {
@@ -230,7 +230,7 @@ impl MemoryTransport {
         self.with(|nodes| nodes.get_mut(&self.local).map(read)).flatten()
     }
 
-    fn end(&self, peer: PeerId) -> Result<Arc<End>, NetworkError> {
+    fn end(&self, peer: PeerId) -> Result<Arc<MemoryLink>, NetworkError> {
         let found = self.with_own(|node| match node.peers.banned_until(peer, Instant::now()) {
             Some(_) => Err(NetworkError::Banned { peer }),
             None => node.peers.get(peer).cloned().ok_or(NetworkError::UnknownPeer { peer }),
@@ -269,7 +269,7 @@ impl Transport for MemoryTransport {
                 return too_long(payload.len(), MESSAGE_BYTES_MAX);
             }
             let end = self.end(peer)?;
-            End::count(&end.sent, payload.len());
+            MemoryLink::count(&end.sent, payload.len());
             let outcome = tokio::select! {
                 biased;
                 () = end.closed.cancelled() => return Err(NetworkError::Closed { peer }),
@@ -282,7 +282,7 @@ impl Transport for MemoryTransport {
                 Ok(Some(Err(refusal))) => Err(NetworkError::Refused { peer, refusal }),
                 Ok(Some(Ok(response))) if response.len() > bytes_max => too_long(response.len(), bytes_max),
                 Ok(Some(Ok(response))) => {
-                    End::count(&end.received, response.len());
+                    MemoryLink::count(&end.received, response.len());
                     Ok(response.into_vec())
                 }
             }
@@ -296,7 +296,7 @@ impl Transport for MemoryTransport {
         }
         self.with_own(|node| {
             if let Some(end) = node.peers.get(peer) {
-                End::count(&end.sent, message.len());
+                MemoryLink::count(&end.sent, message.len());
                 end.outbox.push(priority, message);
             }
         });
@@ -325,7 +325,7 @@ impl Transport for MemoryTransport {
     }
 
     fn peer_stats(&self) -> Vec<PeerStats> {
-        let stats = |(id, since, end): (PeerId, Instant, &Arc<End>)| PeerStats {
+        let stats = |(id, since, end): (PeerId, Instant, &Arc<MemoryLink>)| PeerStats {
             id,
             address: None,
             bytes_sent: end.sent.load(Ordering::Relaxed),

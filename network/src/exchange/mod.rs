@@ -1,9 +1,9 @@
 //! Peer exchange: finds peers outside the configuration, in such a way that no attacker can choose them.
 //!
 //! ```text
-//!   a peer's own word      PeerRecord ─▶ verified ─▶ Book: heard ──(dialled by this node)──▶ reached
-//!   (signed, for a chain)                              │                                      │
-//!                                                      ▼                                      ▼
+//!   a peer's own word      PeerRecord ─▶ verified ─▶ AddressBook: heard ──(dialled by this node)──▶ reached
+//!   (signed, for a chain)                                     │                                      │
+//!                                                             ▼                                      ▼
 //!   Chooser: events with their times ─▶ dial, ask, drop          peers that this node has met are passed on
 //! ```
 //!
@@ -21,8 +21,8 @@ mod record;
 mod scope;
 mod status;
 
-pub(crate) use book::Book;
-pub(crate) use chooser::{Action, AskOutcome, Chooser, DialOutcome, Neighbour, Rules};
+pub(crate) use book::AddressBook;
+pub(crate) use chooser::{Action, AskOutcome, Chooser, ChooserRules, DialOutcome, Neighbour};
 pub(crate) use draws::Draws;
 pub(crate) use message::{ANSWER_BYTES_MAX, Answer, MessageError, REQUEST_BYTES_MAX, Request};
 pub(crate) use record::{PeerRecord, RECORD_ADDRESSES_MAX, UncheckedRecord};
@@ -33,7 +33,7 @@ use tokio::time::Instant;
 
 /// A moment, on two clocks: one for waits, one for dates of records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Now {
+pub(crate) struct Moment {
     /// For waits while the node runs.
     pub(crate) instant: Instant,
     /// Milliseconds since 1970, for times that outlast the process.

@@ -11,7 +11,7 @@ use tracing::{debug, warn};
 
 use super::{
     driver::Driver,
-    link::{End, describe},
+    link::{Disconnection, describe},
     tls,
 };
 use crate::{BanEnd, ContactFailure, PeerAddress, PeerHost, PeerTarget, peers::Direction};
@@ -45,7 +45,7 @@ pub(crate) async fn keep_connected(driver: Arc<Driver>, target: PeerTarget) {
         let began = Instant::now();
         let came = match driver.connection(target.id) {
             Some(connection) => {
-                let end = End::of(&connection.closed().await);
+                let end = Disconnection::of(&connection.closed().await);
                 // The task that serves the connection removes it from the table at about this moment.
                 sleep(BACKOFF_FIRST / 10).await;
                 Ok(end)
@@ -53,7 +53,7 @@ pub(crate) async fn keep_connected(driver: Arc<Driver>, target: PeerTarget) {
             None => dial_target(&driver, &target).await,
         };
         let is_gone = driver.connection(target.id).is_none();
-        if let Ok(End { is_displaced: true, .. }) = came
+        if let Ok(Disconnection { is_displaced: true, .. }) = came
             && is_gone
         {
             let shared = driver.ledger.lock().shared_keys.ousted(target.id, Instant::now());
@@ -85,7 +85,7 @@ async fn wait_after(driver: &Driver, target: &PeerTarget, failure: ContactFailur
 }
 
 /// Makes one attempt at a configured peer: dials its current addresses one after another until one succeeds.
-async fn dial_target(driver: &Arc<Driver>, target: &PeerTarget) -> Result<End, ContactFailure> {
+async fn dial_target(driver: &Arc<Driver>, target: &PeerTarget) -> Result<Disconnection, ContactFailure> {
     let id = target.id;
     let mut last = None;
     for address in addresses(driver, target).await? {
@@ -131,7 +131,7 @@ async fn addresses(driver: &Driver, target: &PeerTarget) -> Result<Vec<SocketAdd
 }
 
 /// Makes one attempt. If it succeeds, serves the connection until it ends.
-pub(super) async fn dial(driver: &Arc<Driver>, target: PeerAddress) -> Result<End, ContactFailure> {
+pub(super) async fn dial(driver: &Arc<Driver>, target: PeerAddress) -> Result<Disconnection, ContactFailure> {
     let unreachable = |error: &dyn std::error::Error| ContactFailure::Unreachable(error.to_string());
     let found = Arc::new(OnceLock::new());
     let config = driver.client_config(target.id, found.clone()).map_err(|error| unreachable(&error))?;

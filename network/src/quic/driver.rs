@@ -19,7 +19,7 @@ use super::{
     door::{Door, HandshakePlace, KnockDecision},
     endpoint::CONNECTION_WINDOW_BYTES,
     exchange::Exchange,
-    link::{End, Goodbye, Link, close, describe},
+    link::{Disconnection, Goodbye, Link, close, describe},
     resources::Resources,
     serve, tls,
 };
@@ -133,7 +133,7 @@ impl Driver {
     }
 
     /// Admits or refuses an authenticated connection, and serves it to its end. Returns how it ended.
-    pub(super) async fn run(self: &Arc<Self>, link: Arc<Link>, direction: Direction) -> End {
+    pub(super) async fn run(self: &Arc<Self>, link: Arc<Link>, direction: Direction) -> Disconnection {
         let (peer, address, connection) = (link.peer, link.address, link.connection.clone());
         let now = Instant::now();
         let admitted = self.peers.lock().admit(peer, direction, Some(address.ip()), link.clone(), now);
@@ -164,7 +164,7 @@ impl Driver {
         }
         let shares = self.resources.shares(address.ip(), is_configured);
         let served = serve::serve(link, self.handler.clone(), shares, &self.config, &self.tasks).await;
-        let end = End::of(&served.error);
+        let end = Disconnection::of(&served.error);
         let is_over = registration.end();
         self.exchange.notify();
         self.tell_end(peer, &end, is_over);
@@ -185,7 +185,7 @@ impl Driver {
     }
 
     /// Logs the end of a connection. A replaced connection is of no interest, because the peer stays connected.
-    fn tell_end(&self, peer: PeerId, end: &End, is_over: bool) {
+    fn tell_end(&self, peer: PeerId, end: &Disconnection, is_over: bool) {
         match is_over && self.ledger.lock().journal.tells(peer, Instant::now()) {
             true => info!(%peer, end = end.text, "connection ended"),
             false => debug!(%peer, end = end.text, is_over, "connection ended"),
@@ -202,7 +202,7 @@ impl Driver {
         }
     }
 
-    fn refuse(&self, link: &Link, direction: Direction, unwanted: AdmissionError) -> End {
+    fn refuse(&self, link: &Link, direction: Direction, unwanted: AdmissionError) -> Disconnection {
         debug!(peer = %link.peer, ?direction, %unwanted, "refused a connection");
         match unwanted {
             AdmissionError::Full => self.count_rejection(TurnedAway::ConnectionFull),
@@ -214,7 +214,7 @@ impl Driver {
             self.tell_shared(shared);
         }
         close(&link.connection, unwanted.into(), &unwanted.to_string());
-        End { text: unwanted.to_string(), is_displaced: false }
+        Disconnection { text: unwanted.to_string(), is_displaced: false }
     }
 
     pub(super) fn tell_shared(&self, found: Option<SharedKey>) {

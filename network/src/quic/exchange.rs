@@ -22,8 +22,8 @@ use crate::{
     Protocol, Refusal,
     bucket::Bucket,
     exchange::{
-        ANSWER_BYTES_MAX, Answer, Book, Chooser, Draws, Now, PeerRecord, REQUEST_BYTES_MAX, Reach, Request,
-        Rules, UncheckedRecord,
+        ANSWER_BYTES_MAX, AddressBook, Answer, Chooser, ChooserRules, Draws, Moment, PeerRecord,
+        REQUEST_BYTES_MAX, Reach, Request, UncheckedRecord,
     },
     origin::Origin,
     peers::Peers,
@@ -47,7 +47,7 @@ const OWN_AGE_MS: u64 = 3_600_000;
 /// Peer exchange of one node.
 pub(super) struct Exchange {
     key: SecretKey,
-    rules: Rules,
+    rules: ChooserRules,
     reach: Reach,
     /// Places for chosen peers, and one for a feeler.
     places: usize,
@@ -67,8 +67,8 @@ pub(super) struct OpenExchange {
 }
 
 impl OpenExchange {
-    pub(super) fn now(&self) -> Now {
-        Now { instant: Instant::now(), ms: self.clock.now_ms() }
+    pub(super) fn now(&self) -> Moment {
+        Moment { instant: Instant::now(), ms: self.clock.now_ms() }
     }
 }
 
@@ -84,7 +84,7 @@ impl Exchange {
         let own = if config.advertise.is_empty() { vec![listening] } else { config.advertise.clone() };
         Exchange {
             key: key.clone(),
-            rules: Rules { outbound, configured, advertised: config.advertise.clone() },
+            rules: ChooserRules { outbound, configured, advertised: config.advertise.clone() },
             reach: Reach::of(&own).from(listening),
             places: outbound + usize::from(outbound > 0),
             peers,
@@ -99,16 +99,16 @@ impl Exchange {
         clock: Arc<dyn Clock>,
         saved: Option<&[u8]>,
     ) -> Result<(), NetworkError> {
-        let now = Now { instant: Instant::now(), ms: clock.now_ms() };
+        let now = Moment { instant: Instant::now(), ms: clock.now_ms() };
         let local = self.key.public();
-        let restored = saved.map(|saved| Book::restore(saved, &chain, local, self.reach, now.ms));
+        let restored = saved.map(|saved| AddressBook::restore(saved, &chain, local, self.reach, now.ms));
         let book = match restored {
             Some(Ok(book)) => book,
             Some(Err(error)) => {
                 warn!(%error, "cannot use the address book; beginning a new one");
-                Book::new(secret()?, local, self.reach)
+                AddressBook::new(secret()?, local, self.reach)
             }
-            None => Book::new(secret()?, local, self.reach),
+            None => AddressBook::new(secret()?, local, self.reach),
         };
         let (heard, reached) = book.len();
         info!(heard, reached, outbound = self.rules.outbound, "peer exchange begins");
@@ -151,7 +151,7 @@ impl Exchange {
     }
 
     /// This node's own record, if it advertises addresses.
-    pub(super) fn own(&self, opened: &OpenExchange, now: Now) -> Option<PeerRecord> {
+    pub(super) fn own(&self, opened: &OpenExchange, now: Moment) -> Option<PeerRecord> {
         let mut own = opened.own.lock();
         let is_old = |record: &PeerRecord| now.ms.abs_diff(record.issued_ms()) >= OWN_AGE_MS;
         if !self.rules.advertised.is_empty() && own.as_ref().is_none_or(is_old) {

@@ -191,19 +191,19 @@ impl Link {
 }
 
 /// How a connection ended.
-pub(crate) struct End {
+pub(crate) struct Disconnection {
     /// The reason in words; see [`describe`].
     pub(crate) text: String,
     /// Whether the peer ended it because another connection with this node's key stays.
     pub(crate) is_displaced: bool,
 }
 
-impl End {
-    pub(crate) fn of(error: &ConnectionError) -> End {
+impl Disconnection {
+    pub(crate) fn of(error: &ConnectionError) -> Disconnection {
         let duplicate = Goodbye::Duplicate.code();
         let is_displaced =
             matches!(error, ConnectionError::ApplicationClosed(close) if close.error_code == duplicate);
-        End { text: describe(error), is_displaced }
+        Disconnection { text: describe(error), is_displaced }
     }
 }
 

@@ -1,4 +1,4 @@
-//! [`Book`]: the peers that this node may dial beside the configured ones.
+//! [`AddressBook`]: the peers that this node may dial beside the configured ones.
 //!
 //! ```text
 //!   heard    128 buckets of 16   bucket by secret, block of the address, block of the teller     hearsay, and peers that connected
@@ -47,13 +47,13 @@ pub(crate) enum HearOutcome {
 
 /// A part of the book.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Part {
+pub(crate) enum BookPart {
     Heard,
     Reached,
 }
 
 /// The address book.
-pub(crate) struct Book {
+pub(crate) struct AddressBook {
     secret: [u8; 32],
     local: PeerId,
     reach: Reach,
@@ -66,9 +66,9 @@ pub(crate) struct Book {
     is_changed: bool,
 }
 
-impl Book {
-    pub(crate) fn new(secret: [u8; 32], local: PeerId, reach: Reach) -> Book {
-        Book {
+impl AddressBook {
+    pub(crate) fn new(secret: [u8; 32], local: PeerId, reach: Reach) -> AddressBook {
+        AddressBook {
             secret,
             local,
             reach,
@@ -258,14 +258,14 @@ impl Book {
     /// Draws a peer from a part of the book that may be dialled now and is wanted.
     pub(crate) fn draw(
         &self,
-        part: Part,
+        part: BookPart,
         draws: &mut Draws,
         now_ms: u64,
         is_wanted: impl Fn(&PeerAddress) -> bool,
     ) -> Option<PeerAddress> {
         let table = match part {
-            Part::Heard => &self.heard,
-            Part::Reached => &self.reached,
+            BookPart::Heard => &self.heard,
+            BookPart::Reached => &self.reached,
         };
         let id = table.draw(draws, |id| self.candidate(id, now_ms).is_some_and(|it| is_wanted(&it)))?;
         self.candidate(&id, now_ms)

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use slipstream_types::{CodecError, Digest, bounded::BoundedVec, codec};
 
 use super::{
-    Book, Entry, Standing, TableCell,
+    AddressBook, Entry, Standing, TableCell,
     table::{ENTRIES_MAX, Host, heard_bucket, reached_bucket},
 };
 use crate::{
@@ -49,7 +49,7 @@ enum SavedStanding {
     },
 }
 
-impl Book {
+impl AddressBook {
     /// Returns the book as a record, if it has changed since the last call. Peers for which `is_anchor` holds are
     /// dialled first after a restart.
     pub(crate) fn save(
@@ -91,7 +91,7 @@ impl Book {
         local: PeerId,
         reach: Reach,
         now_ms: u64,
-    ) -> Result<Book, CodecError> {
+    ) -> Result<AddressBook, CodecError> {
         let invalid = |rule| CodecError::Invalid { what: "address book", rule };
         let saved: Saved = codec::decode("address book", bytes, BYTES_MAX)?;
         if saved.version != VERSION {
@@ -100,7 +100,7 @@ impl Book {
         if saved.chain != *chain {
             return Err(invalid("it belongs to another chain"));
         }
-        let mut book = Book::new(saved.secret, local, reach);
+        let mut book = AddressBook::new(saved.secret, local, reach);
         for saved in saved.entries {
             let record = saved.record.check_kept().map_err(|_| invalid("a record is malformed"))?;
             let has_slot = matches!(saved.standing, SavedStanding::Reached { has_slot: true, .. });

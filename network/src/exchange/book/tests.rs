@@ -35,8 +35,8 @@ fn record(n: u32, ip: [u8; 4]) -> PeerRecord {
     PeerRecord::made_up(id(n), &[at(ip)], NOW_MS)
 }
 
-fn book(secret: u8) -> Book {
-    Book::new([secret; 32], id(u32::MAX), Reach::of(&[]))
+fn book(secret: u8) -> AddressBook {
+    AddressBook::new([secret; 32], id(u32::MAX), Reach::of(&[]))
 }
 
 /// The n-th of an attacker's 10,000 identities, in three blocks.
@@ -50,7 +50,7 @@ fn honest(n: u32) -> (u32, [u8; 4]) {
     (n, [60 + (n % 100) as u8, 9, (n / 100) as u8, 1])
 }
 
-fn share_of(book: &Book, part: &Table) -> usize {
+fn share_of(book: &AddressBook, part: &Table) -> usize {
     part.cells()
         .filter(|peer| book.entries[peer].record.id().0[..4] >= 1_000_000u32.to_be_bytes()[..])
         .count()
@@ -64,7 +64,7 @@ proptest! {
     #[test]
     fn three_blocks_fill_nine_buckets(secret: u8, comes_first: bool) {
         let mut book = book(secret);
-        let flood = |book: &mut Book| {
+        let flood = |book: &mut AddressBook| {
             for (n, ip) in (0..10_000).map(attacker) {
                 book.hear(record(n, ip), ip.into(), NOW_MS);
             }
@@ -104,7 +104,7 @@ proptest! {
     #[test]
     fn three_blocks_are_a_tenth_of_the_reached(secret: u8) {
         let mut book = book(secret);
-        let reach = |book: &mut Book, (n, ip): (u32, [u8; 4])| {
+        let reach = |book: &mut AddressBook, (n, ip): (u32, [u8; 4])| {
             book.hear(record(n, ip), ip.into(), NOW_MS);
             book.reached(&id(n), at(ip), NOW_MS);
         };
@@ -132,7 +132,7 @@ proptest! {
         let mut draws = Draws::new([secret; 32]);
         let mut attackers = 0;
         for _ in 0..300 {
-            let drawn = book.draw(Part::Heard, &mut draws, NOW_MS, |_| true).unwrap();
+            let drawn = book.draw(BookPart::Heard, &mut draws, NOW_MS, |_| true).unwrap();
             attackers += usize::from(drawn.id.0[..4] >= 1_000_000u32.to_be_bytes()[..]);
         }
         prop_assert!(attackers <= 60, "{attackers} of 300");
@@ -182,7 +182,7 @@ fn a_host_has_one_slot_in_a_bucket_whatever_its_keys() {
     }
     assert_eq!(book.len(), (1, 1));
     // On loopback, ports tell nodes apart.
-    let mut book = Book::new([1; 32], id(u32::MAX), Reach::of(&[at([127, 0, 0, 1])]));
+    let mut book = AddressBook::new([1; 32], id(u32::MAX), Reach::of(&[at([127, 0, 0, 1])]));
     for n in 0..10 {
         let address = SocketAddr::from(([127, 0, 0, 1], 7400 + n as u16));
         let record = PeerRecord::made_up(id(n), &[address], NOW_MS);
@@ -226,7 +226,7 @@ fn a_newer_record_without_a_place_leaves_the_older_one() {
     book.hear(record(1, [60, 1, 1, 1]), teller, NOW_MS);
     book.hear(record(2, [61, 1, 1, 1]), teller, NOW_MS);
     book.reached(&id(1), at([60, 1, 1, 1]), NOW_MS);
-    let is_where_it_was = |book: &Book| {
+    let is_where_it_was = |book: &AddressBook| {
         assert_eq!(book.candidate(&id(1), NOW_MS).unwrap().address, at([60, 1, 1, 1]));
         assert_eq!(book.len(), (1, 1));
     };
@@ -260,7 +260,8 @@ fn hearsay_is_not_passed_on() {
     for n in 0..3u8 {
         book.hear(record(n.into(), [60 + n, 1, 1, 1]), [9, 9, 9, 9].into(), NOW_MS);
     }
-    let passed_on = |book: &Book, now_ms| book.passed_on(now_ms).map(PeerRecord::id).collect::<Vec<_>>();
+    let passed_on =
+        |book: &AddressBook, now_ms| book.passed_on(now_ms).map(PeerRecord::id).collect::<Vec<_>>();
     assert!(passed_on(&book, NOW_MS).is_empty());
     book.met(&id(0), at([60, 1, 1, 2]));
     assert!(passed_on(&book, NOW_MS).is_empty(), "it came from elsewhere");
@@ -301,7 +302,7 @@ fn a_reached_peer_is_tried_before_it_is_evicted() {
     let alike = |d: &u32| bucket(*d).is_of(bucket(1));
     let hosts: Vec<u32> = (1..255).filter(alike).take(SLOTS + 1).collect();
     let newcomer = hosts[SLOTS];
-    let reach = |book: &mut Book, n: u32, now_ms| {
+    let reach = |book: &mut AddressBook, n: u32, now_ms| {
         let ip = [60, 1, 1, n as u8];
         book.hear(record(n, ip), [9, n as u8, 9, 9].into(), now_ms);
         book.reached(&id(n), at(ip), now_ms);
@@ -340,7 +341,8 @@ fn a_restart_keeps_the_book() {
     let is_anchor = |id: &PeerId| id.0[3] == 8;
     let bytes = book.save(&CHAIN, is_anchor).unwrap().unwrap();
     assert!(book.save(&CHAIN, is_anchor).is_none(), "nothing new, nothing written");
-    let restore = |bytes: &[u8], now_ms| Book::restore(bytes, &CHAIN, id(u32::MAX), Reach::of(&[]), now_ms);
+    let restore =
+        |bytes: &[u8], now_ms| AddressBook::restore(bytes, &CHAIN, id(u32::MAX), Reach::of(&[]), now_ms);
     let mut again = restore(&bytes, NOW_MS).unwrap();
     assert_eq!((again.len(), again.secret), (book.len(), book.secret));
     assert_eq!(again.anchors(), [id(8)]);
@@ -354,7 +356,10 @@ fn a_restart_keeps_the_book() {
     assert_eq!(again.save(&CHAIN, is_anchor).unwrap().unwrap(), bytes);
     assert_eq!(restore(&bytes, NOW_MS + 2 * KEPT_MS).unwrap().len(), (0, 0), "out of date");
 
-    assert!(Book::restore(&bytes, &Digest([8; 32]), id(0), Reach::of(&[]), NOW_MS).is_err(), "another chain");
+    assert!(
+        AddressBook::restore(&bytes, &Digest([8; 32]), id(0), Reach::of(&[]), NOW_MS).is_err(),
+        "another chain"
+    );
     for damaged in [&[][..], &[2], &bytes[..bytes.len() - 1], &[&bytes[..], &[0]].concat()] {
         assert!(restore(damaged, NOW_MS).is_err());
     }
@@ -379,6 +384,6 @@ fn the_fullest_book_can_be_saved() {
     let (heard, reached) = book.len();
     assert!(heard > HEARD_MAX * 9 / 10 && reached > REACHED_MAX * 9 / 10, "{heard} {reached}");
     let bytes = book.save(&CHAIN, |_| true).unwrap().unwrap();
-    let again = Book::restore(&bytes, &CHAIN, id(u32::MAX), Reach::of(&[]), NOW_MS).unwrap();
+    let again = AddressBook::restore(&bytes, &CHAIN, id(u32::MAX), Reach::of(&[]), NOW_MS).unwrap();
     assert_eq!(again.len(), book.len());
 }

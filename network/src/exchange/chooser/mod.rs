@@ -30,8 +30,8 @@ use self::{
     seats::{RecentDials, Seats},
 };
 use super::{
-    Book, Now, PeerRecord,
-    book::{HearOutcome, Part},
+    AddressBook, Moment, PeerRecord,
+    book::{BookPart, HearOutcome},
     draws::Draws,
     status::{Counts, ExchangeEvent, ExchangeStatus},
 };
@@ -68,7 +68,7 @@ const EXPIRE_EVERY: Duration = Duration::from_secs(600);
 
 /// The rules of the chooser, from the configuration.
 #[derive(Clone, Debug)]
-pub(crate) struct Rules {
+pub(crate) struct ChooserRules {
     /// Places for chosen peers.
     pub(crate) outbound: usize,
     /// Peers that are dialled by configuration, independently of the choice here.
@@ -140,8 +140,8 @@ impl Feeler {
 
 /// The chooser of peers; see the module.
 pub(crate) struct Chooser {
-    rules: Rules,
-    book: Book,
+    rules: ChooserRules,
+    book: AddressBook,
     draws: Draws,
     seats: Seats,
     feeler: Option<Feeler>,
@@ -161,7 +161,7 @@ pub(crate) struct Chooser {
 }
 
 impl Chooser {
-    pub(crate) fn new(rules: Rules, book: Book, draws: Draws, now: Now) -> Chooser {
+    pub(crate) fn new(rules: ChooserRules, book: AddressBook, draws: Draws, now: Moment) -> Chooser {
         let now = now.instant;
         Chooser {
             anchors: book.anchors(),
@@ -184,7 +184,7 @@ impl Chooser {
 
     /// Returns the next actions, given these connections. Call it when a connection comes or goes, when a peer reported
     /// something, and at [`Chooser::wake_at`].
-    pub(crate) fn step(&mut self, neighbours: &[Neighbour], now: Now) -> Vec<Action> {
+    pub(crate) fn step(&mut self, neighbours: &[Neighbour], now: Moment) -> Vec<Action> {
         let mut actions = Vec::new();
         self.observe(neighbours, now);
         self.end_feeler(neighbours, now, &mut actions);
@@ -218,7 +218,7 @@ impl Chooser {
         self.seats.ids().chain(self.feeler.map(|feeler| feeler.id())).collect()
     }
 
-    fn observe(&mut self, neighbours: &[Neighbour], now: Now) {
+    fn observe(&mut self, neighbours: &[Neighbour], now: Moment) {
         let before = std::mem::take(&mut self.known);
         self.known = neighbours.iter().map(|peer| (peer.id, peer.since)).collect();
         if before.keys().any(|id| !self.known.contains_key(id)) {
@@ -254,7 +254,7 @@ impl Chooser {
         takes_part && (peer.is_dialled || self.rules.configured.contains(&peer.id))
     }
 
-    fn end_feeler(&mut self, neighbours: &[Neighbour], now: Now, actions: &mut Vec<Action>) {
+    fn end_feeler(&mut self, neighbours: &[Neighbour], now: Moment, actions: &mut Vec<Action>) {
         let Some(feeler) = self.feeler else { return };
         let is_there = neighbours.iter().any(|peer| peer.id == feeler.id());
         match feeler {
@@ -272,7 +272,7 @@ impl Chooser {
     }
 
     /// Replaces one chosen peer, if a candidate for its place exists.
-    fn turn(&mut self, now: Now, actions: &mut Vec<Action>) {
+    fn turn(&mut self, now: Moment, actions: &mut Vec<Action>) {
         if now.instant < self.next_turn {
             return;
         }
@@ -290,7 +290,7 @@ impl Chooser {
         }
     }
 
-    fn dial(&mut self, now: Now, actions: &mut Vec<Action>) {
+    fn dial(&mut self, now: Moment, actions: &mut Vec<Action>) {
         if !self.seats.has_free() || self.seats.dialling() >= DIALS_MAX || now.instant < self.next_dial {
             return;
         }
@@ -305,7 +305,7 @@ impl Chooser {
         actions.push(Action::Dial(peer));
     }
 
-    fn next_anchor(&mut self, now: Now) -> Option<PeerAddress> {
+    fn next_anchor(&mut self, now: Moment) -> Option<PeerAddress> {
         while let Some(anchor) = self.anchors.pop() {
             let peer = self.book.candidate(&anchor, now.ms).filter(|peer| self.is_for_place(peer, now));
             if peer.is_some() {
@@ -316,18 +316,18 @@ impl Chooser {
     }
 
     /// Draws from either part of the book with equal chance, falling back to the other part.
-    fn draw_for_place(&mut self, now: Now) -> Option<PeerAddress> {
+    fn draw_for_place(&mut self, now: Moment) -> Option<PeerAddress> {
         let parts = match self.draws.below(2) {
-            0 => [Part::Heard, Part::Reached],
-            _ => [Part::Reached, Part::Heard],
+            0 => [BookPart::Heard, BookPart::Reached],
+            _ => [BookPart::Reached, BookPart::Heard],
         };
         parts.into_iter().find_map(|part| self.draw(part, now, |it, peer| it.is_for_place(peer, now)))
     }
 
     fn draw(
         &mut self,
-        part: Part,
-        now: Now,
+        part: BookPart,
+        now: Moment,
         is_wanted: impl Fn(&Chooser, &PeerAddress) -> bool,
     ) -> Option<PeerAddress> {
         let mut draws = std::mem::replace(&mut self.draws, Draws::new([0; 32]));
@@ -336,12 +336,12 @@ impl Chooser {
         drawn
     }
 
-    fn is_for_place(&self, peer: &PeerAddress, now: Now) -> bool {
+    fn is_for_place(&self, peer: &PeerAddress, now: Moment) -> bool {
         self.is_new(peer, now) && !self.seats.has_block_of(peer.address)
     }
 
     /// Whether a peer is neither connected nor being dialled, and its host was not dialled recently.
-    fn is_new(&self, peer: &PeerAddress, now: Now) -> bool {
+    fn is_new(&self, peer: &PeerAddress, now: Moment) -> bool {
         !self.known.contains_key(&peer.id)
             && !self.seats.has(&peer.id)
             && !self.rules.configured.contains(&peer.id)
@@ -349,7 +349,7 @@ impl Chooser {
             && !self.recent_dials.is_lately(peer.address, now.instant)
     }
 
-    fn feel(&mut self, now: Now, actions: &mut Vec<Action>) {
+    fn feel(&mut self, now: Moment, actions: &mut Vec<Action>) {
         if self.rules.outbound == 0 || now.instant < self.next_feeler {
             return;
         }
@@ -368,8 +368,8 @@ impl Chooser {
         let peer = contested
             .into_iter()
             .find(|peer| self.is_new(peer, now))
-            .or_else(|| self.draw(Part::Heard, now, |it, peer| it.is_new(peer, now)))
-            .or_else(|| self.draw(Part::Reached, now, |it, peer| it.is_new(peer, now)));
+            .or_else(|| self.draw(BookPart::Heard, now, |it, peer| it.is_new(peer, now)))
+            .or_else(|| self.draw(BookPart::Reached, now, |it, peer| it.is_new(peer, now)));
         let Some(peer) = peer else { return };
         self.counts.add(ExchangeEvent::Felt);
         self.recent_dials.note(peer.address, now.instant);
@@ -377,7 +377,7 @@ impl Chooser {
         actions.push(Action::Dial(peer));
     }
 
-    fn ask(&mut self, neighbours: &[Neighbour], now: Now, actions: &mut Vec<Action>) {
+    fn ask(&mut self, neighbours: &[Neighbour], now: Moment, actions: &mut Vec<Action>) {
         for peer in neighbours {
             let Some(at) = self.asks.get_mut(&peer.id) else { continue };
             if at.is_some_and(|at| at <= now.instant) {

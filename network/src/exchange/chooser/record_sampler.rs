@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::{
     PeerId,
-    exchange::{Book, Now, PeerRecord, draws::keyed, message::RECORDS_MAX},
+    exchange::{AddressBook, Moment, PeerRecord, draws::keyed, message::RECORDS_MAX},
     origin::block_of,
 };
 
@@ -26,7 +26,13 @@ pub(super) struct RecordSampler {
 impl RecordSampler {
     /// The records that a requester sees: as many as fit, starting at a position that stays the same for its block for
     /// a while.
-    pub(super) fn to(&mut self, book: &Book, asker: &PeerId, from: IpAddr, now: Now) -> Vec<PeerRecord> {
+    pub(super) fn to(
+        &mut self,
+        book: &AddressBook,
+        asker: &PeerId,
+        from: IpAddr,
+        now: Moment,
+    ) -> Vec<PeerRecord> {
         let is_old = |made: Instant| now.instant.saturating_duration_since(made) > ORDER_AGE_MAX;
         let period = (now.ms / SAME_MS).to_le_bytes();
         let place = |what: &[u8]| keyed(book.secret(), "slipstream/peer-shown/1", &[&period, what]);

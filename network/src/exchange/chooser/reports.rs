@@ -4,7 +4,7 @@ use super::*;
 
 impl Chooser {
     /// Records the result of an attempt to connect.
-    pub(crate) fn dialled(&mut self, peer: &PeerAddress, came: DialOutcome, now: Now) {
+    pub(crate) fn dialled(&mut self, peer: &PeerAddress, came: DialOutcome, now: Moment) {
         let is_feeler = matches!(self.feeler, Some(Feeler::Dialling(it)) if it.id == peer.id);
         if is_feeler {
             self.feeler = None;
@@ -32,7 +32,12 @@ impl Chooser {
     }
 
     /// Takes in records that a peer at an address reported.
-    pub(crate) fn hear(&mut self, records: impl IntoIterator<Item = PeerRecord>, teller: IpAddr, now: Now) {
+    pub(crate) fn hear(
+        &mut self,
+        records: impl IntoIterator<Item = PeerRecord>,
+        teller: IpAddr,
+        now: Moment,
+    ) {
         for record in records {
             match self.book.hear(record, teller, now.ms) {
                 HearOutcome::New | HearOutcome::Renewed => {
@@ -51,7 +56,7 @@ impl Chooser {
     }
 
     /// Records the result of a question.
-    pub(crate) fn asked(&mut self, id: &PeerId, came: AskOutcome, now: Now) {
+    pub(crate) fn asked(&mut self, id: &PeerId, came: AskOutcome, now: Moment) {
         let (heard, reached) = self.book.len();
         let is_rich = heard + reached >= KNOWN_PER_PLACE * self.rules.outbound;
         let pause = match came {
@@ -79,7 +84,7 @@ impl Chooser {
     }
 
     /// The records that a peer at an address sees.
-    pub(crate) fn shown_to(&mut self, asker: &PeerId, from: IpAddr, now: Now) -> Vec<PeerRecord> {
+    pub(crate) fn shown_to(&mut self, asker: &PeerId, from: IpAddr, now: Moment) -> Vec<PeerRecord> {
         self.shown.to(&self.book, asker, from, now)
     }
 

@@ -50,16 +50,19 @@ pub(super) struct Rig {
 
 impl Rig {
     pub(super) fn new(outbound: usize) -> Rig {
-        Rig::with(Rules { outbound, configured: BTreeSet::from([id(0)]), advertised: Vec::new() }, None)
+        Rig::with(
+            ChooserRules { outbound, configured: BTreeSet::from([id(0)]), advertised: Vec::new() },
+            None,
+        )
     }
 
-    pub(super) fn with(rules: Rules, saved: Option<&[u8]>) -> Rig {
+    pub(super) fn with(rules: ChooserRules, saved: Option<&[u8]>) -> Rig {
         let (start, local, reach) = (Instant::now(), id(u32::MAX), Reach::of(&[]));
         let book = match saved {
-            Some(saved) => Book::restore(saved, &Digest::ZERO, local, reach, START_MS).unwrap(),
-            None => Book::new([7; 32], local, reach),
+            Some(saved) => AddressBook::restore(saved, &Digest::ZERO, local, reach, START_MS).unwrap(),
+            None => AddressBook::new([7; 32], local, reach),
         };
-        let now = Now { instant: start, ms: START_MS };
+        let now = Moment { instant: start, ms: START_MS };
         let mut rig = Rig {
             chooser: Chooser::new(rules, book, Draws::new([8; 32]), now),
             world: BTreeMap::new(),
@@ -75,9 +78,9 @@ impl Rig {
         rig
     }
 
-    pub(super) fn now(&self) -> Now {
+    pub(super) fn now(&self) -> Moment {
         let passed = self.now.saturating_duration_since(self.start);
-        Now { instant: self.now, ms: START_MS + passed.as_millis() as u64 }
+        Moment { instant: self.now, ms: START_MS + passed.as_millis() as u64 }
     }
 
     /// Reports peers from a peer at `teller`.

@@ -52,7 +52,7 @@ fn a_node_without_places_dials_nobody_and_only_tells_of_itself() {
     rig.run(HOUR);
     assert!(rig.done.is_empty(), "{:?}", rig.done);
     let rules =
-        Rules { outbound: 0, configured: BTreeSet::from([id(0)]), advertised: vec![at([8, 8, 8, 8])] };
+        ChooserRules { outbound: 0, configured: BTreeSet::from([id(0)]), advertised: vec![at([8, 8, 8, 8])] };
     let mut rig = Rig::with(rules, None);
     rig.connect(id(5), at([66, 1, 1, 1]), false);
     rig.run(Duration::from_secs(20));
@@ -233,7 +233,7 @@ fn anchors_are_dialled_first() {
     let now = rig.now();
     let saved = rig.chooser.save(&Digest::ZERO, now.instant).unwrap().unwrap();
     assert!(rig.chooser.save(&Digest::ZERO, now.instant).is_none());
-    let rules = Rules { outbound: 8, configured: BTreeSet::new(), advertised: Vec::new() };
+    let rules = ChooserRules { outbound: 8, configured: BTreeSet::new(), advertised: Vec::new() };
     let mut again = Rig::with(rules, Some(&saved));
     again.world = rig.world;
     again.run(Duration::from_secs(6));
@@ -259,7 +259,7 @@ fn a_block_is_told_the_same_for_a_while() {
     assert_eq!(first.len(), 16);
     let mut all = first.clone();
     for n in 0..200 {
-        let soon = Now {
+        let soon = Moment {
             instant: now.instant + Duration::from_secs(n),
             ms: START_MS - START_MS % 600_000 + 1_000 * n,
         };
