@@ -7,15 +7,15 @@ use std::{any::Any, sync::Arc, time::Duration};
 use slipstream_types::SecretKey;
 use tokio::{
     sync::Semaphore,
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
 
 pub(crate) use self::probe::{
     ECHO, NOTHING, PANIC, Probe, REFUSE, SHORT, SHORT_BYTES_MAX, TRACKED, WAIT, ZEROS,
 };
 use crate::{
-    MESSAGE_BYTES_MAX, MemoryHub, Network, NetworkConfig, NetworkError, PeerAddress, Priority, Protocol,
-    REFUSAL_BYTES_MAX, RefusalKind, RequestLimits, Transport,
+    MESSAGE_BYTES_MAX, MemoryHub, Network, NetworkConfig, NetworkError, PeerAddress, PeerWatch, Priority,
+    Protocol, REFUSAL_BYTES_MAX, RefusalKind, RequestLimits, Transport,
 };
 
 /// Polls until a condition holds. The limit is far above what a loaded machine needs.
@@ -263,6 +263,31 @@ async fn a_ban_ends_the_connection_until_it_expires(pair: Pair) {
     assert_eq!(pair.ask_b(ECHO, b"again", LIMITS).await.unwrap(), b"again");
 }
 
+/// Goal: both sides see the other one go and come by waiting for reports alone.
+async fn changes_of_the_peers_are_reported(pair: Pair) {
+    let mut sides = [&pair.a, &pair.b].map(|side| (side, side.peer_changes().watch()));
+    let ban = Duration::from_millis(200);
+    pair.a.ban(pair.b.local(), "a test", ban);
+    for (side, watch) in &mut sides {
+        until_reported(watch, || side.peers().is_empty()).await;
+    }
+    sleep(2 * ban).await;
+    (pair.reconnect)();
+    for (side, watch) in &mut sides {
+        until_reported(watch, || !side.peers().is_empty()).await;
+    }
+}
+
+/// Waits until a condition holds, and looks only after reports.
+async fn until_reported(watch: &mut PeerWatch, holds: impl Fn() -> bool) {
+    let reported = async {
+        while !holds() {
+            watch.changed().await;
+        }
+    };
+    timeout(Duration::from_secs(120), reported).await.expect("a change was not reported");
+}
+
 async fn a_panicking_handler_costs_one_request(pair: Pair) {
     let error = pair.ask_b(PANIC, b"", LIMITS).await.unwrap_err();
     assert!(error.is_retryable(), "{error}");
@@ -303,7 +328,21 @@ suite! {
     broadcasts_arrive_in_order
     a_slow_receiver_misses_the_oldest
     a_ban_ends_the_connection_until_it_expires
+    changes_of_the_peers_are_reported
     a_panicking_handler_costs_one_request
+}
+
+/// Goal: a node without its hub learns that it has no peers any more.
+#[tokio::test(start_paused = true)]
+async fn a_hub_that_goes_reports_it() {
+    let (hub, [a, b]) = (MemoryHub::new(), [1, 2].map(|n| key(n).public()));
+    let transport = hub.join(a, Probe::new());
+    hub.join(b, Probe::new());
+    assert!(hub.connect(a, b));
+    let mut watch = transport.peer_changes().watch();
+    drop(hub);
+    timeout(Duration::from_secs(1), watch.changed()).await.expect("it was not reported");
+    assert!(transport.peers().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
