@@ -23,14 +23,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     SyncConfig, SyncError,
-    engine::{Done, Effect, Engine, Job, JobId, Local, RequestId, Setup},
+    engine::{Effect, Engine, JobId, Local, RequestId, Setup},
     peers::KEY,
     plan::COSTS_KEY,
     planted::Defences,
     protocol::{Request, announcement},
     secret,
     status::SyncStatus,
-    work::Worker,
+    work::{Done, Job, Worker},
 };
 
 /// Limits of the queue of batches that the mesh assembled. Limits per peer go by the peer to credit, which is often the

@@ -22,6 +22,15 @@
 //! * [`engine`]: all decisions, without I/O; [`work`]: the stages of the pipeline, as jobs; [`Follower`]: the driver,
 //!   which moves bytes and runs jobs for the engine.
 //!
+//! The modules are layers, and each uses only those above it:
+//!
+//! ```text
+//!  config, protocol, error ─▶ trust ─▶ verify ─▶ range_delta ─▶ plan       pure: formats, checks, prices
+//!  repair, serve, work                                                     with a store
+//!  status ─▶ peers ─▶ engine                                               pure: what is known, what is decided
+//!  driver, waypoint                                                        with a network and a clock
+//! ```
+//!
 //! Invariants: a certificate covers everything that reaches the store. An answer that breaks a protocol rule gets its
 //! sender banned, with a reason. A late or missing answer gets its sender paused. A failed range goes to another peer.
 //!
@@ -47,7 +56,7 @@ pub mod work;
 
 pub use config::{Mode, RepairMode, SyncConfig};
 pub use driver::Follower;
-pub use error::{Fault, SyncError};
+pub use error::{Fault, SyncError, TrustError, Violation};
 #[doc(hidden)]
 pub use planted::{Defences, NotPlantable, Planted};
 pub use protocol::announcement;
@@ -55,8 +64,8 @@ pub use protocol::announcement;
 pub use serve::answer;
 pub use serve::{ServeStatus, SyncServer};
 pub use status::{
-    BackfillStatus, PastStatesStatus, PeerStatus, Phase, ScoreReason, Serves, SnapshotStatus, SyncStatus,
-    Waiting,
+    BackfillStatus, PastStatesStatus, PeerStatus, Phase, ScoreReason, Serves, SnapshotStatus, StageStatus,
+    SyncStatus, Waiting,
 };
-pub use trust::{Trust, TrustError};
+pub use trust::Trust;
 pub use waypoint::{Patience, fetch_genesis};

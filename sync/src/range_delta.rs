@@ -5,8 +5,8 @@ use slipstream_storage::{CheckedRangeDelta, RangeDeltaChunk};
 use slipstream_types::{BatchNumber, Blob, BlobKind};
 
 use crate::{
+    error::Violation,
     protocol::{CHUNK_BYTES_MAX, RangeDeltaRequest},
-    verify::Violation,
 };
 
 /// Range deltas begin at multiples of this. So nodes that are about as far behind get the same answers, and no peer can

@@ -8,9 +8,8 @@ use slipstream_types::BatchNumber;
 
 use crate::{
     config::Mode,
-    engine::StageStatus,
     plan::{
-        PlanStatus,
+        PlanStatus, Stage,
         part::{PeerMode, PeerModeReason},
         price::Bound,
     },
@@ -154,6 +153,23 @@ pub struct SyncStatus {
     pub repair: Option<RepairReport>,
     /// Each peer, including banned ones with their reason.
     pub peers: Vec<PeerStatus>,
+}
+
+/// One stage, for operators.
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct StageStatus {
+    /// The stage.
+    pub stage: Stage,
+    /// Share of the last seconds in which it worked, in percent. Several jobs at once count each, so it may exceed 100.
+    pub busy_percent: f64,
+    /// Bytes that wait for it.
+    pub queue_bytes: u64,
+    /// Bytes per second that it processed in the last seconds.
+    pub bytes_per_second: f64,
+    /// Seconds of work since start.
+    pub busy_seconds: f64,
+    /// Bytes processed since start.
+    pub bytes: u64,
 }
 
 /// Why the node stands still.

@@ -10,17 +10,18 @@ use tokio::time::Instant;
 use super::{
     Engine, backfill,
     bootstrap::{Base, Bootstrap, EarlyChunk},
-    effect::{Effect, Job, RequestId, RestoreJob},
+    effect::{Effect, RequestId},
     epochs::EPOCH_ENDS,
     jobs::{Check, RestoreAnswer, Restoring, Running},
     streams::{About, Flight, Key},
 };
 use crate::{
-    error::Fault,
+    error::{Fault, Violation},
     peers::ServiceKind,
+    plan::Stage,
     planted::Planted,
     protocol::{ANSWER_BYTES_MAX, RangeRequest, Request, Summary},
-    verify::Violation,
+    work::{Job, RestoreJob},
 };
 
 /// Maximum number of range answers in check at once. Each check uses all cores for its digests, so more would only take memory.
@@ -299,7 +300,7 @@ impl Engine {
         let took = arrived.saturating_duration_since(flight.sent.at);
         self.book.credit(&flight.peer, ware(flight), now, bytes, took);
         self.streams.links.delivered(&flight.peer, now, arrived, &flight.sent, bytes);
-        self.stages.worked(super::Stage::Fetch, now, took, bytes as u64);
+        self.stages.worked(Stage::Fetch, now, took, bytes as u64);
         self.counters.bytes_received += bytes as u64;
     }
 }

@@ -9,7 +9,7 @@ use slipstream_types::Epoch;
 use tokio::time::Instant;
 
 use super::{Engine, streams::Flight};
-use crate::{error::Fault, trust::TrustError};
+use crate::error::{Fault, TrustError};
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]

@@ -1,25 +1,18 @@
-//! The engine's requests to its driver, and the driver's reports.
+//! [`Effect`]: the engine's requests to its driver; [`Local`]: what the engine begins with.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, time::Duration};
 
 use slipstream_network::PeerId;
-use slipstream_storage::{RestoreTarget, Span, Store};
-use slipstream_types::{
-    BatchNumber, Certificate, Digest, Epoch, Totals, Waypoint, accumulator::AccumulatorRangeProof,
-    schedule::Forks,
-};
+use slipstream_storage::Store;
+use slipstream_types::{BatchNumber, Digest, Totals, schedule::Forks};
 
 use crate::{
-    error::{Fault, SyncError},
-    plan::{COSTS_KEY, RangeMode, price::Costs},
-    protocol::{Announcement, Headers, RangeRequest, Request},
+    error::SyncError,
+    plan::{COSTS_KEY, price::Costs},
+    protocol::Request,
     repair::{RepairRecord, RepairReport},
     trust::Trust,
-    verify::VerifiedRange,
-    work::{
-        Alarm, Audit, Audited, Backfilled, Committed, Executed, PastRange, Prepared, ProvedEnds, Ready,
-        Restored, ReverseAnswer, StatesAdded, gauge,
-    },
+    work::{Alarm, Job, gauge},
 };
 
 /// Identifies a request in flight.
@@ -77,169 +70,6 @@ pub enum Effect {
         /// The peer's whole schedule of forks.
         forks: Forks,
     },
-}
-
-/// Work that takes too long for the engine. The worker ([`crate::work::Worker`]) runs it, on any thread.
-#[derive(Debug)]
-pub enum Job {
-    /// Check the answer to a range request.
-    CheckRange {
-        /// The answer's bytes, as the peer sent them.
-        answer: Vec<u8>,
-        /// The request that was sent.
-        request: RangeRequest,
-        /// Number of batches from the request's first one up to the peer's head.
-        due: u64,
-        /// The validators whose signatures count.
-        trust: Arc<Trust>,
-    },
-    /// Check an announcement of the batch after the head.
-    CheckAnnounced {
-        /// Its certificate is checked already.
-        announcement: Box<Announcement>,
-        /// The validators whose signatures count.
-        trust: Arc<Trust>,
-    },
-    /// Check the answer to a request for the ends of epochs.
-    CheckEpochs {
-        /// The answer's bytes, as the peer sent them.
-        answer: Vec<u8>,
-        /// The first epoch whose end was asked for.
-        first: Epoch,
-        /// The validators that are known.
-        trust: Arc<Trust>,
-    },
-    /// Decode a checked range, so that only its state is missing.
-    Prepare {
-        /// The checked range.
-        range: VerifiedRange,
-        /// Whether to execute or to apply it.
-        mode: RangeMode,
-        /// The peer that sent it.
-        from: PeerId,
-    },
-    /// Execute a prepared range behind the one before it.
-    Execute {
-        /// The prepared range.
-        range: Box<Prepared>,
-    },
-    /// Commit ranges that follow each other and the head.
-    Commit {
-        /// The ranges, in order.
-        ranges: Vec<Ready>,
-        /// The newest batch that peers have.
-        target: BatchNumber,
-    },
-    /// Part of a restore.
-    Restore(RestoreJob),
-    /// Execute again a batch that was applied by its delta.
-    Audit(Audit),
-    /// Store the certificates that end epochs.
-    KeepEpochs(Vec<Certificate>),
-    /// Check the answer to a range request of the backfill.
-    CheckPast {
-        /// The answer's bytes, as the peer sent them.
-        answer: Vec<u8>,
-        /// The request that was sent.
-        request: RangeRequest,
-        /// Number of batches from the request's first one up to the peer's head.
-        due: u64,
-        /// The validators whose signatures count.
-        trust: Arc<Trust>,
-    },
-    /// Store a checked range below the stored ones; without a range, look up what is missing.
-    Backfill(Option<Box<PastRange>>),
-    /// Check a peer's reverse delta, and store the past states that it gives; without one, free the memory for past
-    /// states.
-    PastStates(Option<ReverseAnswer>),
-}
-
-impl Job {
-    /// Whether the job computes for long and the head does not wait for it.
-    pub(crate) fn stands_back(&self) -> bool {
-        matches!(self, Job::CheckPast { .. } | Job::PastStates(_) | Job::Audit(_))
-    }
-}
-
-/// Work on the state that comes from a snapshot, or from the range delta up to one.
-#[derive(Debug)]
-pub enum RestoreJob {
-    /// Begin or resume a restore.
-    Begin {
-        /// The snapshot to restore.
-        target: Box<RestoreTarget>,
-        /// The ledger that ends with the snapshot.
-        ancestry: Box<Ancestry>,
-        /// Whether to restore by the changes since the head; otherwise by rows.
-        range_delta: bool,
-    },
-    /// Check and add the rows, or the changes in them, of a range of paths.
-    Chunk {
-        /// The answer's bytes, as the peer sent them.
-        answer: Vec<u8>,
-        /// The request that was sent.
-        request: Request,
-    },
-    /// Compare the rows of a range with the siblings that a peer sent for it.
-    Siblings {
-        /// The answer's bytes, as the peer sent them.
-        answer: Vec<u8>,
-        /// The range of paths.
-        span: Span,
-        /// The peer that sent it.
-        from: PeerId,
-    },
-    /// Check and add code.
-    Codes {
-        /// The answer's bytes, as the peer sent them.
-        answer: Vec<u8>,
-        /// The hashes that were asked for.
-        hashes: Vec<Digest>,
-    },
-    /// Make the restored state the node's state.
-    Finish,
-    /// Put the restore aside; what is restored stays.
-    Drop,
-}
-
-/// The ledger up to a snapshot, checked against the snapshot's certificate.
-#[derive(Clone, Debug)]
-pub struct Ancestry {
-    /// The headers up to the snapshot.
-    pub headers: Headers,
-    /// Proof that the ledger begins with this node's genesis.
-    pub genesis_proof: AccumulatorRangeProof,
-    /// The ledger's batch at the operator's waypoint, if that lies between this node's head and the snapshot.
-    pub passes: Option<Waypoint>,
-}
-
-/// The result of a job.
-#[derive(Debug)]
-pub enum Done {
-    /// Result of [`Job::CheckRange`].
-    Range(Result<VerifiedRange, Fault>),
-    /// Result of [`Job::CheckAnnounced`]; `None` if another batch is next by now.
-    Announced(Result<Option<VerifiedRange>, Fault>),
-    /// Result of [`Job::CheckEpochs`].
-    Epochs(Box<ProvedEnds>),
-    /// Result of [`Job::Prepare`].
-    Prepared(Result<Box<Prepared>, SyncError>),
-    /// Result of [`Job::Execute`].
-    Executed(Result<Executed, SyncError>),
-    /// Result of [`Job::Commit`].
-    Committed(Result<Committed, SyncError>),
-    /// Result of [`Job::Restore`].
-    Restored(Result<Restored, SyncError>),
-    /// Result of [`Job::Audit`].
-    Audited(Result<Audited, SyncError>),
-    /// Result of [`Job::KeepEpochs`].
-    Kept(Result<(), SyncError>),
-    /// Result of [`Job::CheckPast`].
-    PastChecked(Result<PastRange, Fault>),
-    /// Result of [`Job::Backfill`].
-    Backfilled(Result<Backfilled, SyncError>),
-    /// Result of [`Job::PastStates`].
-    StatesAdded(Result<StatesAdded, SyncError>),
 }
 
 /// The node's own ledger at the engine's start.

@@ -17,10 +17,12 @@ use tokio::time::Instant;
 
 use super::{
     Engine,
-    effect::Job,
     jobs::{CheckEpochs, Keeping},
 };
-use crate::{error::Fault, work::ProvedEnds};
+use crate::{
+    error::Fault,
+    work::{Job, ProvedEnds},
+};
 
 /// Names such an answer, for use in reasons.
 pub(super) const EPOCH_ENDS: &str = "epoch ends";

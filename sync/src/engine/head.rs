@@ -6,8 +6,8 @@ use slipstream_network::{MESSAGE_BYTES_MAX, PeerId};
 use slipstream_types::{BatchNumber, Epoch, codec};
 use tokio::time::Instant;
 
-use super::{Engine, effect::Job, jobs::CheckAnnounced};
-use crate::{error::Fault, protocol::Announcement, verify};
+use super::{Engine, jobs::CheckAnnounced};
+use crate::{error::Fault, protocol::Announcement, verify, work::Job};
 
 /// Batches ahead of the head whose announcements wait for their predecessors. A later announcement is of no use before
 /// its batch is fetched.

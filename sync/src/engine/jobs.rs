@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{
     Engine,
-    effect::{Done, Effect, Job, JobId},
+    effect::{Effect, JobId},
     streams::{Flight, Key},
 };
 use crate::{
@@ -21,7 +21,8 @@ use crate::{
     protocol::Request,
     verify::VerifiedRange,
     work::{
-        Audited, Backfilled, Committed, Executed, PastRange, Prepared, ProvedEnds, Restored, StatesAdded,
+        Audited, Backfilled, Committed, Done, Executed, Job, PastRange, Prepared, ProvedEnds, Restored,
+        StatesAdded,
     },
 };
 

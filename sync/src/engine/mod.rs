@@ -57,15 +57,12 @@ use slipstream_network::{NetworkError, PeerId};
 use slipstream_types::{BatchNumber, Certificate, CodecError, Digest};
 use tokio::time::Instant;
 
+pub use self::effect::{Effect, JobId, Local, RequestId};
 use self::{
     answers::Checking, backfill::Backfill, bootstrap::Bootstrap, claims::Claim, coming::Coming,
     effect::Effects, epochs::EpochAnswers, given_up::GivenUp, head::Announcements, jobs::Jobs, mix::Mix,
     pace::Pace, rumours::Rumours, stages::Stages, streams::Streams, survey::Surveying, tail::Tail,
     timers::Timers,
-};
-pub use self::{
-    effect::{Ancestry, Done, Effect, Job, JobId, Local, RequestId, RestoreJob},
-    stages::{Stage, StageStatus},
 };
 use crate::{
     SyncConfig, SyncError,
@@ -75,7 +72,7 @@ use crate::{
     planted::{Defences, Planted},
     protocol::Summary,
     trust::Trust,
-    work::Audit,
+    work::{Audit, Done},
 };
 
 /// How often a node at the head asks its peers for their heads, in case a broadcast was lost.

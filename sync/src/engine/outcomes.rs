@@ -6,10 +6,10 @@ use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
 use super::{
-    Engine, Stage,
+    Engine,
     answers::describe_key,
     bootstrap::Bootstrap,
-    effect::{Done, Job, JobId, RestoreJob},
+    effect::JobId,
     jobs::{Check, CheckAnnounced, Commit, Ended, Execute, Prepare, RestoreAnswer, Restoring},
     ranges::needed,
     streams::Key,
@@ -17,11 +17,11 @@ use super::{
 };
 use crate::{
     SyncError,
-    error::Fault,
-    plan::{Amount, Load, RANGE_DELTA_BATCHES_MAX, RangeMode, Ratios},
+    error::{Fault, Violation},
+    plan::{Amount, Load, RANGE_DELTA_BATCHES_MAX, RangeMode, Ratios, Stage},
     protocol::Request,
-    verify::{VerifiedRange, Violation},
-    work::{Abandoned, Audited, Committed, Executed, Ready, Restored, Step},
+    verify::VerifiedRange,
+    work::{Abandoned, Audited, Committed, Done, Executed, Job, Ready, RestoreJob, Restored, Step},
 };
 
 /// The work on a chunk besides its rows (its proof, its file), as bytes of rows.

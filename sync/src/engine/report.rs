@@ -5,9 +5,11 @@ use std::{collections::VecDeque, time::Duration};
 use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
-use super::{Engine, SUMMARY_AGE, Stage, answers::describe_key, stages::IDLE_AFTER};
+use super::{Engine, SUMMARY_AGE, answers::describe_key, stages::IDLE_AFTER};
 use crate::{
-    plan::{self, Amount, EmptyPlan, Inputs, Load, Plan, PlanStatus, RangeMode, Step, part::part, price},
+    plan::{
+        self, Amount, EmptyPlan, Inputs, Load, Plan, PlanStatus, RangeMode, Stage, Step, part::part, price,
+    },
     repair::RepairReport,
     status::{Phase, SnapshotStatus, SyncStatus, Waiting},
     work::{Alarm, Committed, HintUse},

@@ -2,71 +2,12 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::plan::{Measured, price::Costs};
-
-/// The stages of the pipeline, in order.
-#[derive(
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Debug,
-    Serialize,
-    Deserialize,
-    schemars::JsonSchema,
-    strum::VariantArray,
-    strum::IntoStaticStr,
-)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum Stage {
-    /// Waiting for peers.
-    Fetch,
-    /// Checking certificates, proofs and digests.
-    Check,
-    /// Decoding, recovering senders, reading hinted rows; opening deltas.
-    Prepare,
-    /// Executing.
-    Execute,
-    /// Roots and durable writes.
-    Commit,
-    /// Checking and writing a snapshot's rows.
-    Restore,
-    /// Executing applied batches again.
-    Audit,
-}
-
-impl Stage {
-    /// All stages, in the order of the pipeline.
-    pub const ALL: &'static [Stage] = <Stage as strum::VariantArray>::VARIANTS;
-
-    /// Its name in the status and in metrics.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-}
-
-/// One stage, for operators.
-#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct StageStatus {
-    /// The stage.
-    pub stage: Stage,
-    /// Share of the last seconds in which it worked, in percent. Several jobs at once count each, so it may exceed 100.
-    pub busy_percent: f64,
-    /// Bytes that wait for it.
-    pub queue_bytes: u64,
-    /// Bytes per second that it processed in the last seconds.
-    pub bytes_per_second: f64,
-    /// Seconds of work since start.
-    pub busy_seconds: f64,
-    /// Bytes processed since start.
-    pub bytes: u64,
-}
+use crate::{
+    plan::{Measured, Stage, price::Costs},
+    status::StageStatus,
+};
 
 /// Half-life of a measurement.
 const HALF_LIFE: Duration = Duration::from_secs(2);

@@ -6,7 +6,6 @@ use tokio::time::Instant;
 use super::{
     Engine, SUMMARY_AGE,
     bootstrap::{Base, Bootstrap},
-    effect::Job,
     jobs::{Auditing, Commit, Execute, Prepare, Restoring},
     streams::{About, Key},
     tail::{Free, State},
@@ -15,6 +14,7 @@ use super::{
 use crate::{
     plan::{self, Candidate, Fetched, InHand, Inputs, Plan, Step, price::Machine},
     protocol::Request,
+    work::Job,
 };
 
 /// A node leaves new batches to consensus while it is at most this many batches behind. Further back, consensus cannot

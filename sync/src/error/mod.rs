@@ -1,4 +1,7 @@
-//! [`SyncError`]: what stops a follower. [`Fault`]: what a peer did wrong.
+//! [`SyncError`]: what stops a follower. [`Fault`]: what a peer did wrong. [`Violation`]: the rule that its answer
+//! breaks. [`TrustError`]: why a certificate was not accepted.
+
+mod violation;
 
 use std::time::Duration;
 
@@ -7,7 +10,7 @@ use slipstream_network::{NetworkError, Refusal};
 use slipstream_storage::StorageError;
 use slipstream_types::{BatchNumber, CodecError, Epoch, Waypoint};
 
-use crate::{trust::TrustError, verify::Violation};
+pub use self::violation::Violation;
 
 /// An error that stops the sync daemon. Faults of peers cost the peer instead.
 #[derive(Debug, thiserror::Error)]
@@ -141,6 +144,24 @@ pub enum Fault {
     /// Its signers, if any, are validators that this node does not know yet.
     #[error(transparent)]
     Unverified(TrustError),
+}
+
+/// Why a certificate was not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TrustError {
+    /// Nobody can tell yet. It is no lie: ask for the epoch ends from the known epoch on, and check again.
+    #[error("batch {number} belongs to epoch {epoch}, but the validators are known only up to epoch {known}")]
+    UnknownEpoch {
+        /// Number of the certified batch.
+        number: BatchNumber,
+        /// The epoch that the certificate names.
+        epoch: Epoch,
+        /// The last epoch whose validators are known.
+        known: Epoch,
+    },
+    /// The certificate is a lie.
+    #[error(transparent)]
+    Violation(#[from] Violation),
 }
 
 impl From<TrustError> for Fault {

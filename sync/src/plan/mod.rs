@@ -19,6 +19,7 @@ mod leap;
 mod load;
 pub mod part;
 pub mod price;
+mod stage;
 mod ways;
 
 use std::fmt;
@@ -38,6 +39,7 @@ pub(crate) use self::{
 pub use self::{
     course::{Amount, Course},
     load::{Before, Fetched, Load, Ratios},
+    stage::Stage,
     ways::{EmptyPlan, PlanStatus, RangesStatus, Way, WayStatus},
 };
 use crate::{

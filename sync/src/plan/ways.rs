@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use slipstream_types::BatchNumber;
 
 use super::{
-    Inputs, Plan, Planner, RangeMode, Step, WIDE_GAP,
+    Inputs, Plan, Planner, RangeMode, Stage, Step, WIDE_GAP,
     leap::Leap,
     price::{Bound, Price},
 };
@@ -103,7 +103,7 @@ pub struct RangesStatus {
     /// How they are followed.
     pub way: Way,
     /// What they wait for, or what is done with them.
-    pub stage: crate::engine::Stage,
+    pub stage: Stage,
 }
 
 /// The plan of a node without a ledger, beside the same peers.

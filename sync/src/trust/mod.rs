@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use slipstream_storage::Store;
 use slipstream_types::{BatchNumber, Certificate, Digest, Epoch, Genesis, ValidatorSet};
 
-use crate::{SyncError, verify::Violation};
+use crate::error::{SyncError, TrustError, Violation};
 
 /// Epoch ends that are read from a store at once.
 const READ_ENDS: usize = 64;
@@ -32,24 +32,6 @@ struct EpochEnd {
     number: BatchNumber,
     /// Digest of its ledger info, and so also of the next validators.
     info: Digest,
-}
-
-/// Why a certificate was not accepted.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TrustError {
-    /// Nobody can tell yet. It is no lie: ask for the epoch ends from the known epoch on, and check again.
-    #[error("batch {number} belongs to epoch {epoch}, but the validators are known only up to epoch {known}")]
-    UnknownEpoch {
-        /// Number of the certified batch.
-        number: BatchNumber,
-        /// The epoch that the certificate names.
-        epoch: Epoch,
-        /// The last epoch whose validators are known.
-        known: Epoch,
-    },
-    /// The certificate is a lie.
-    #[error(transparent)]
-    Violation(#[from] Violation),
 }
 
 impl Trust {

@@ -1,7 +1,5 @@
 //! Pure checks of peers' answers. A quorum's signatures cover everything that passes here.
 
-mod violation;
-
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
@@ -14,11 +12,11 @@ use slipstream_types::{
     hints,
 };
 
-pub use self::violation::Violation;
 use crate::{
+    error::{TrustError, Violation},
     planted::{Defences, Planted},
     protocol::{Announcement, Headers, Offer, Parts, PassedBatch, Range, RangeBatch, RangeRequest, Survey},
-    trust::{Trust, TrustError},
+    trust::Trust,
 };
 
 /// Batches whose headers, bodies, receipts and deltas are certified. Only [`range`] and [`announced`] create it.

@@ -11,10 +11,10 @@ use slipstream_types::{
 use super::{Worker, prepare::recompress};
 use crate::{
     SyncError,
-    error::Fault,
+    error::{Fault, Violation},
     protocol::{ANSWER_BYTES_MAX, Range, RangeBatch, RangeRequest},
     trust::Trust,
-    verify::{self, Violation},
+    verify,
 };
 
 /// A range whose batches and place in the certified ledger are checked. Only the check of an answer creates one.

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use slipstream_types::{Certificate, Epoch, codec};
 
 use crate::{
-    error::Fault,
+    error::{Fault, Violation},
     protocol::{ANSWER_BYTES_MAX, EpochEnds},
     trust::Trust,
-    verify::Violation,
 };
 
 /// The true part of an answer about the ends of epochs.

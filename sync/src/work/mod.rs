@@ -13,6 +13,7 @@ mod backfill;
 mod commit;
 mod epochs;
 pub(crate) mod gauge;
+mod job;
 mod opened;
 mod past_states;
 mod prepare;
@@ -35,6 +36,7 @@ pub use self::{
     backfill::{Backfilled, PastRange},
     commit::{Committed, HintUse, Ready},
     epochs::ProvedEnds,
+    job::{Ancestry, Done, Job, RestoreJob},
     past_states::{ReverseAnswer, StatesAdded},
     prepare::Prepared,
     replay::{Executed, ExecutedRange},
@@ -42,7 +44,6 @@ pub use self::{
 };
 use crate::{
     SyncConfig, SyncError,
-    engine::{Done, Job},
     error::Fault,
     planted::{Defences, Planted},
     protocol::{ANSWER_BYTES_MAX, Announcement, Range, RangeRequest},

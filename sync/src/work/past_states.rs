@@ -4,7 +4,10 @@ use slipstream_storage::{RangeDeltaError, StateBacklog, StorageError};
 use slipstream_types::{BatchNumber, Blob, Delta};
 
 use super::Worker;
-use crate::{SyncError, error::Fault, verify::Violation};
+use crate::{
+    SyncError,
+    error::{Fault, Violation},
+};
 
 /// Maximum memory of the tree that proves reverse deltas. It holds what changed since the state that they lead to.
 const TREE_BYTES_MAX: u64 = 256 << 20;

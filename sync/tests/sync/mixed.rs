@@ -7,10 +7,9 @@ use slipstream_executor::{ExecutorConfig, HintsMode, predict::PredictMode};
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{
     SyncConfig, Trust, answer,
-    engine::{Done, Job},
     plan::RangeMode::{self, Delta, Replay},
     protocol::{Parts, RangeRequest, Request},
-    work::{Executed, Prepared, Ready, Worker},
+    work::{Done, Executed, Job, Prepared, Ready, Worker},
 };
 use slipstream_types::{BatchNumber, codec};
 

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use slipstream_storage::Head;
 use slipstream_sync::{
-    Trust, TrustError,
+    Trust, TrustError, Violation,
     protocol::{Announcement, Headers, Offer, Parts, PassedBatch, Range, RangeBatch, RangeRequest},
-    verify::{self, VerifiedRange, Violation},
+    verify::{self, VerifiedRange},
 };
 use slipstream_types::{
     BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, Digest, Epoch, LedgerInfo, SecretKey,

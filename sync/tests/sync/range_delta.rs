@@ -9,12 +9,10 @@ use slipstream_storage::{
     StorageConfig, StorageError, Store, Takeover,
 };
 use slipstream_sync::{
-    Fault, Mode, SyncConfig, SyncServer,
-    engine::{Ancestry, Done, Job, RestoreJob},
+    Fault, Mode, SyncConfig, SyncServer, Violation,
     protocol::{Codes, Headers, RangeDeltaRequest, Request},
     range_delta,
-    verify::Violation,
-    work::{Abandoned, Step, Worker},
+    work::{Abandoned, Ancestry, Done, Job, RestoreJob, Step, Worker},
 };
 use slipstream_types::{
     Address, BatchHeader, BatchNumber, Blob, BlobKind, Delta, Path, StateKey,

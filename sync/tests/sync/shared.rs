@@ -9,10 +9,9 @@ use slipstream_executor::{
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{
     SyncConfig,
-    engine::{Done, Job},
     plan::RangeMode,
     protocol::Announcement,
-    work::{Executed, ExecutedRange, Prepared, Ready, Worker},
+    work::{Done, Executed, ExecutedRange, Job, Prepared, Ready, Worker},
 };
 use slipstream_types::{BatchNumber, Blob, BlobKind, Body};
 

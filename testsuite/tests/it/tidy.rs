@@ -59,8 +59,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
         &["api", "blocking", "events", "health", "leash", "probation", "rpc", "seat", "speed", "status"],
     ),
     ("node", &["node", "repair"]),
-    ("sync", &["engine", "peers", "plan", "status", "work"]),
-    ("sync", &["trust", "verify"]),
     ("testsuite", &["compare", "report"]),
     ("testsuite", &["devnet", "leftovers"]),
 ];

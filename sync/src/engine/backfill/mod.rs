@@ -31,17 +31,17 @@ use self::{
     states::States,
 };
 use super::{
-    Engine, Stage,
-    effect::Job,
+    Engine,
     jobs::{CheckPast, StorePast},
     streams::{About, Flight},
 };
 use crate::{
     SyncError,
     error::Fault,
+    plan::Stage,
     protocol::{RANGE_BATCHES_MAX, RangeRequest},
     status::BackfillStatus,
-    work::{Backfilled, PastRange},
+    work::{Backfilled, Job, PastRange},
 };
 
 /// Presumed compressed bytes of a batch's parts before the first answer.

@@ -12,14 +12,13 @@ use super::{
 use crate::{
     SyncError,
     engine::{
-        effect::Job,
         jobs::StoreStates,
         streams::{About, Flight},
     },
     peers::Holdings,
     protocol::{REVERSE_DELTA_BYTES, Request},
     status::PastStatesStatus,
-    work::{ReverseAnswer, StatesAdded},
+    work::{Job, ReverseAnswer, StatesAdded},
 };
 
 /// A peer's first known state rises with its head. So the node asks for a state this many batches above the one in the peer's summary.

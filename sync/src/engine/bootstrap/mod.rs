@@ -23,7 +23,7 @@ use tokio::time::Instant;
 pub(super) use self::early::EarlyChunk;
 use self::{early::Early, fetching::Fetching, suppliers::Suppliers};
 use super::{
-    effect::{Ancestry, Effects, Job, RestoreJob},
+    effect::Effects,
     jobs::{Restoring, Running},
     streams::{Flight, Key, Streams},
 };
@@ -34,7 +34,7 @@ use crate::{
     status::SnapshotStatus,
     trust::Trust,
     verify,
-    work::{Progress, RANGE_DELTA_RANGES_BITS},
+    work::{Ancestry, Job, Progress, RANGE_DELTA_RANGES_BITS, RestoreJob},
 };
 
 /// Headers fetched with a snapshot, because BLOCKHASH reaches back this far.

@@ -6,12 +6,11 @@ use slipstream_types::bounded::BoundedVec;
 use super::{Asking, Base, Bootstrap, State, fetching::Fetching};
 use crate::{
     engine::{
-        effect::{Job, RestoreJob},
         jobs::{Restoring, Running},
         streams::{Key, Needs, Streams},
     },
     protocol::{RangeDeltaRequest, Request},
-    work::CHUNK_BYTES,
+    work::{CHUNK_BYTES, Job, RestoreJob},
 };
 
 /// Bound on the estimated bytes of chunks that are requested or with the worker. It hides round trips, and limits the

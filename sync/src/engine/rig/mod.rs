@@ -22,8 +22,13 @@ pub(super) use self::{
     promise::{Promise, pruned, serves},
     setup::{FAR, HEAD, Node, chain, chain_of_epochs, long_chain},
 };
-use super::{Effect, Engine, Job, JobId, RequestId, timers::Timer};
-use crate::{Mode, PeerStatus, SyncStatus, protocol::Request, serve, work::Worker};
+use super::{Effect, Engine, JobId, RequestId, timers::Timer};
+use crate::{
+    Mode, PeerStatus, SyncStatus,
+    protocol::Request,
+    serve,
+    work::{Job, Worker},
+};
 
 #[path = "../../../tests/sync/chain.rs"]
 #[allow(dead_code, reason = "the tests of the whole follower use the rest")]

@@ -3,10 +3,7 @@
 use slipstream_types::BatchNumber;
 
 use super::{State, Tail};
-use crate::{
-    engine::Stage,
-    plan::{Before, Fetched, InHand, Load, RangesStatus, Ratios, Way},
-};
+use crate::plan::{Before, Fetched, InHand, Load, RangesStatus, Ratios, Stage, Way};
 
 impl State {
     /// The first of the stages that it has ahead.

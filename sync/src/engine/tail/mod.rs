@@ -12,11 +12,10 @@ use std::collections::BTreeMap;
 use slipstream_network::PeerId;
 use slipstream_types::BatchNumber;
 
-use super::effect::Job;
 use crate::{
     plan::{Amount, RangeMode},
     verify::VerifiedRange,
-    work::{Prepared, Ready},
+    work::{Job, Prepared, Ready},
 };
 
 /// Maximum number of ranges in the pipeline. With the bytes, it bounds what a failure makes worthless.

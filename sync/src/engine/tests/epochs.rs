@@ -6,9 +6,8 @@ use slipstream_types::{BatchNumber, Certificate, Epoch, LedgerInfo, bounded::Bou
 use crate::{
     Mode,
     engine::rig::{A, B, Node, Rig, chain_of_epochs, serves},
+    error::{TrustError, Violation},
     protocol::{ANSWER_BYTES_MAX, EpochEnds, Range, Request},
-    trust::TrustError,
-    verify::Violation,
 };
 
 /// The last batch of epoch 0.

@@ -5,10 +5,10 @@ use std::time::Duration;
 use crate::{
     Mode, Phase,
     engine::{
-        Stage,
         rig::{A, B, C, HEAD, Node, Rig, chain, pruned, serves},
         timers::Timer,
     },
+    plan::Stage,
 };
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -3,13 +3,12 @@
 use slipstream_storage::{RangeDeltaError, RangeDeltaTakeover, RestoreTarget, StorageError, Store, Takeover};
 use slipstream_types::{BatchHeader, BatchNumber};
 
-use super::{Added, RANGE_DELTA_RANGES_BITS, Way};
+use super::{Added, Ancestry, RANGE_DELTA_RANGES_BITS, Way};
 use crate::{
     SyncError,
-    engine::Ancestry,
+    error::Violation,
     protocol::Request,
     range_delta::{self, BASE_STEP},
-    verify::Violation,
 };
 
 /// See the module.

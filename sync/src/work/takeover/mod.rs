@@ -14,14 +14,12 @@ use slipstream_storage::{
 use slipstream_types::{BatchNumber, Digest, Path, codec, delta::Code, keccak256};
 
 use self::{changes::Changes, rows::Rows};
-use super::{Worker, expect_waypoint};
+use super::{Ancestry, RestoreJob, Worker, expect_waypoint};
 use crate::{
     SyncError,
-    engine::{Ancestry, RestoreJob},
-    error::Fault,
+    error::{Fault, Violation},
     planted::Planted,
     protocol::{ANSWER_BYTES_MAX, CODES_MAX, Codes, RangeDeltaRequest, Request},
-    verify::Violation,
 };
 
 /// Uncompressed bytes of a chunk: long enough that its proof is below 0.1 %, short enough that a failure costs little.

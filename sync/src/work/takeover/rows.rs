@@ -11,10 +11,9 @@ use slipstream_types::{Blob, BlobKind, Digest, Path, codec, tree::StateRangeProo
 use super::{Added, Older, Way};
 use crate::{
     SyncError,
-    error::Fault,
+    error::{Fault, Violation},
     planted::{Defences, Planted},
     protocol::{ANSWER_BYTES_MAX, Request},
-    verify::Violation,
 };
 
 /// Maximum bytes of a row. A chunk that ends before its range must have at least as many rows as fill the requested bytes.

@@ -5,7 +5,10 @@
 
 use anyhow::Result;
 use rand::Rng;
-use slipstream_sync::engine::{Done, Job, JobId, RestoreJob};
+use slipstream_sync::{
+    engine::JobId,
+    work::{Done, Job, RestoreJob},
+};
 
 use super::{
     oracle::Claim,

@@ -15,7 +15,8 @@ use rand::{Rng, rngs::StdRng};
 use slipstream_network::{NetworkError, PeerId};
 use slipstream_sync::{
     Mode,
-    engine::{Done, Job, JobId, RequestId},
+    engine::{JobId, RequestId},
+    work::{Done, Job},
 };
 use slipstream_types::BatchNumber;
 use tokio::time::Instant;

@@ -19,9 +19,8 @@ use slipstream_network::PeerId;
 use slipstream_storage::{RestoreError, Span, StorageError};
 use slipstream_sync::{
     SyncError,
-    engine::{Done, Job, RestoreJob},
     protocol::{ANSWER_BYTES_MAX, RangeRequest, Request, Summary},
-    work::Step,
+    work::{Done, Job, RestoreJob, Step},
 };
 use slipstream_types::{BatchNumber, BlobKind, Digest, StateKey, codec};
 

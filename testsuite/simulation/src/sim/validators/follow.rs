@@ -7,9 +7,9 @@ use rand::Rng;
 use slipstream_network::{NetworkError, PeerId, Protocol, RequestLimits, Transport};
 use slipstream_sync::{
     Defences, SyncConfig,
-    engine::{Done, Effect, Engine, JobId, Local, RequestId, Setup},
+    engine::{Effect, Engine, JobId, Local, RequestId, Setup},
     protocol::Request,
-    work::Worker,
+    work::{Done, Worker},
 };
 use slipstream_types::{BatchNumber, codec};
 use tokio::{
