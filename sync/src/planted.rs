@@ -2,7 +2,8 @@
 //! node.
 //!
 //! Only a program built with the feature `planted` can leave one out. In any other program [`Defences::lacks`] is a
-//! constant `false`, and the code behind it is not compiled.
+//! constant `false`, and the code behind it is not compiled. Where a seam of the daemon is enough to leave a defence
+//! out, this crate has no code for it: the simulator does it outside, at the store, the jobs or the transport.
 
 use std::{fmt, str::FromStr};
 
@@ -35,7 +36,7 @@ impl Defences {
     }
 
     /// Whether a defence is left out.
-    pub(crate) fn lacks(self, planted: Planted) -> bool {
+    pub fn lacks(self, planted: Planted) -> bool {
         cfg!(feature = "planted") && self.lacking == Some(planted)
     }
 }
@@ -49,7 +50,7 @@ impl Defences {
 pub enum Planted {
     /// The certificate of a summary's head is not checked.
     UnsignedSummary,
-    /// A summary's chain is not checked.
+    /// A summary's chain is not checked. Left out by the simulator's transport.
     ForeignSummary,
     /// The certificate of a range is not checked.
     UnsignedRange,
@@ -65,17 +66,17 @@ pub enum Planted {
     CreditFirst,
     /// A range whose answer was lost is never asked for again.
     LostRange,
-    /// A restarted node does not remember its restore.
+    /// A restarted node does not remember its restore. Left out by the simulator's start of a node.
     ForgottenRestore,
-    /// Rows whose proof fails count as added.
+    /// Rows whose proof fails count as added. Left out by the simulator's jobs.
     UnprovenChunk,
-    /// Code is not compared with its hash.
+    /// Code is not compared with its hash. Left out by the simulator's jobs.
     UnhashedCode,
     /// A refusal gets its sender banned.
     RefusalBans,
     /// A pause does not end.
     EndlessPause,
-    /// Batches are committed whatever the operator's waypoint says.
+    /// Batches are committed whatever the operator's waypoint says. Left out by the simulator's start of a node.
     NoWaypoint,
     /// The values in hints are not compared with the store's.
     BelievedValues,

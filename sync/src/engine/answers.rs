@@ -145,7 +145,7 @@ impl Engine {
 
     fn take_summary(&mut self, peer: PeerId, answer: &[u8], now: Instant) -> Result<(), Fault> {
         let summary: Summary = codec::decode("summary", answer, ANSWER_BYTES_MAX)?;
-        if summary.genesis != self.genesis && !self.defences.lacks(Planted::ForeignSummary) {
+        if summary.genesis != self.genesis {
             return Err(Violation::WrongChain { found: summary.genesis, expected: self.genesis }.into());
         }
         if !summary.forks.is_empty() {

@@ -210,7 +210,7 @@ impl Engine {
             head: local.head,
             ahead_at: None,
             newest: local.head,
-            begun: local.begun.filter(|_| !setup.defences.lacks(Planted::ForgottenRestore)),
+            begun: local.begun,
             book,
             unproven: BTreeMap::new(),
             epochs: EpochAnswers::default(),

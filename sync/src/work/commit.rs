@@ -218,7 +218,7 @@ impl Worker {
         head: &slipstream_storage::Head,
         entries: &[Entry<'_>],
     ) -> Result<usize, SyncError> {
-        let Some(waypoint) = self.expected_waypoint() else { return Ok(entries.len()) };
+        let Some(waypoint) = self.waypoint else { return Ok(entries.len()) };
         let at = |entry: &Entry<'_>| entry.commit.header.number == waypoint.number;
         let Some(place) = entries.iter().position(at) else { return Ok(entries.len()) };
         let mut accumulator = head.accumulator.clone();

@@ -45,7 +45,7 @@ pub use self::{
 use crate::{
     SyncConfig, SyncError,
     error::Fault,
-    planted::{Defences, Planted},
+    planted::Defences,
     protocol::{ANSWER_BYTES_MAX, Announcement, Range, RangeRequest},
     trust::Trust,
     verify::{self, VerifiedRange},
@@ -143,11 +143,6 @@ impl Worker {
     #[doc(hidden)]
     pub fn with_range_delta_bytes(self, range_delta_bytes_max: u64) -> Worker {
         Worker { range_delta_bytes_max, ..self }
-    }
-
-    /// The operator's waypoint, unless its check is left out.
-    fn expected_waypoint(&self) -> Option<Waypoint> {
-        self.waypoint.filter(|_| !self.defences.lacks(Planted::NoWaypoint))
     }
 
     /// Returns how many of the batches' reads the batches before had made.

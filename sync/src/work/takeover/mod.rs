@@ -18,7 +18,6 @@ use super::{Ancestry, RestoreJob, Worker, expect_waypoint};
 use crate::{
     SyncError,
     error::{Fault, Violation},
-    planted::Planted,
     protocol::{ANSWER_BYTES_MAX, CODES_MAX, Codes, RangeDeltaRequest, Request},
 };
 
@@ -241,12 +240,12 @@ impl Worker {
         ancestry: Box<Ancestry>,
         by_range_delta: bool,
     ) -> Result<Step, SyncError> {
-        if let (Some(waypoint), Some(found)) = (self.expected_waypoint(), ancestry.passes) {
+        if let (Some(waypoint), Some(found)) = (self.waypoint, ancestry.passes) {
             expect_waypoint(&waypoint, found)?;
             tracing::info!(%waypoint, snapshot = %target.header.number, "the snapshot's ledger passes through the waypoint");
         }
         let way: Arc<dyn Way> = match by_range_delta {
-            false => Arc::new(Rows::new(self.store.restore(target)?, self.defences)),
+            false => Arc::new(Rows::new(self.store.restore(target)?)),
             true => Arc::new(Changes::begin(&self.store, target, &ancestry, self.range_delta_bytes_max)?),
         };
         *self.active.lock() = Some(Active { way, ancestry });
@@ -269,11 +268,7 @@ impl Worker {
     }
 
     fn codes(&self, answer: &[u8], hashes: &[Digest]) -> Result<Step, SyncError> {
-        let opened = match self.defences.lacks(Planted::UnhashedCode) {
-            true => decode_codes(answer),
-            false => open_codes(answer, hashes),
-        };
-        let codes = match opened {
+        let codes = match open_codes(answer, hashes) {
             Ok(codes) => codes,
             Err(fault) => return Ok(Step::Codes(Err(fault))),
         };
@@ -288,7 +283,7 @@ impl Worker {
         if let Some(Active { way, ancestry }) = active {
             let Ancestry { headers, genesis_proof, .. } = &*ancestry;
             let (headers, proof) = (&headers.headers[..], &headers.proof);
-            if let Some(waypoint) = self.expected_waypoint().filter(|_| ancestry.passes.is_some()) {
+            if let Some(waypoint) = self.waypoint.filter(|_| ancestry.passes.is_some()) {
                 self.store.note_waypoint(&waypoint, &way.takeover().target().header)?;
             }
             way.takeover().finish(&storage::Ancestry { headers, proof, genesis_proof })?;
@@ -308,12 +303,8 @@ impl Worker {
     }
 }
 
-fn decode_codes(answer: &[u8]) -> Result<Codes, Fault> {
-    Ok(codec::decode("codes", answer, ANSWER_BYTES_MAX)?)
-}
-
 fn open_codes(answer: &[u8], hashes: &[Digest]) -> Result<Codes, Fault> {
-    let codes = decode_codes(answer)?;
+    let codes: Codes = codec::decode("codes", answer, ANSWER_BYTES_MAX)?;
     let same = |(code, hash): (&Code, &Digest)| keccak256(&code[..]).0 == hash.0;
     if codes.codes.len() != hashes.len() || !codes.codes.iter().zip(hashes).all(same) {
         return Err(Violation::Unrelated("it has code whose hash was not requested").into());

@@ -12,7 +12,6 @@ use super::{Added, Older, Way};
 use crate::{
     SyncError,
     error::{Fault, Violation},
-    planted::{Defences, Planted},
     protocol::{ANSWER_BYTES_MAX, Request},
 };
 
@@ -26,7 +25,6 @@ const DOUBTS_MAX: usize = 256;
 pub(super) struct Rows {
     restore: Restore,
     doubts: Mutex<Doubts>,
-    defences: Defences,
 }
 
 /// Siblings that did not fit this node's rows, by the path at which their range begins. Either they are a lie, or the rows have
@@ -45,8 +43,8 @@ struct Doubted {
 }
 
 impl Rows {
-    pub(super) fn new(restore: Restore, defences: Defences) -> Rows {
-        Rows { restore, doubts: Mutex::default(), defences }
+    pub(super) fn new(restore: Restore) -> Rows {
+        Rows { restore, doubts: Mutex::default() }
     }
 
     /// Judges the siblings that wait for this chunk. Returns their sender, and whether they were right.
@@ -75,7 +73,6 @@ impl Way for Rows {
         let root = self.restore.target().header.state_root;
         let chunk = match open_chunk(answer, Span { first, last }, bytes_max, root) {
             Ok(chunk) => chunk,
-            Err(_) if self.defences.lacks(Planted::UnprovenChunk) => return Ok(Added::checked(Ok(()))),
             Err(fault) => return Ok(Added::checked(Err(fault))),
         };
         let judged = self.judge(first, &chunk);

@@ -13,6 +13,7 @@ use slipstream_sync::{
 use super::{
     oracle::Claim,
     plan::NodePlan,
+    planted,
     queue::Moment,
     world::{Event, To, Work, World},
 };
@@ -45,9 +46,10 @@ impl World {
     /// Runs a job, and compares its result with the ledger. If the head moved, the engine learns of it within `left`.
     fn take_effect(&mut self, to: To, job: Job, left: Moment) -> Result<Done> {
         let claim = Claim::of(&job);
+        let defences = self.nodes[to.node].defences;
         let Some(up) = self.process(to) else { return Ok(Done::Kept(Ok(()))) };
         let before = up.store.head()?.header.number;
-        let done = up.worker.run(job);
+        let done = planted::run(defences, &up.worker, job);
         let after = up.store.head()?.header.number;
         self.check_done(to, &claim, &done)?;
         // A failed write may be on disk, but missing in memory.

@@ -19,6 +19,7 @@ mod node;
 mod oracle;
 mod pace;
 mod plan;
+mod planted;
 mod queue;
 mod server;
 mod trace;

@@ -27,6 +27,7 @@ use super::{
     explain::Kind,
     fault::Fault,
     plan::NodePlan,
+    planted,
     queue::{Moment, Ticket},
     world::{Event, Place, To, World},
 };
@@ -43,7 +44,7 @@ const GAUGED: Duration = Duration::from_micros(50);
 /// A machine with its disk.
 pub(super) struct Node {
     pub(super) plan: NodePlan,
-    defences: Defences,
+    pub(super) defences: Defences,
     disk: MemoryDisk,
     /// Counts the node's processes; an event is for one of them.
     pub(super) life: u32,
@@ -179,8 +180,9 @@ impl Node {
         let seed = u64::from(id.0[0]);
         let session = Session::new(executor, (*store.chain()?).clone())
             .map_err(|error| SyncError::Worker(error.to_string()))?;
-        let worker = Worker::new(store.clone(), sync, Arc::new(session), *waypoint, seed)?
-            .with_defences(self.defences);
+        let session = Arc::new(session);
+        let worker = |waypoint| Worker::new(store.clone(), sync, Arc::clone(&session), waypoint, seed);
+        let worker = planted::worker(self.defences, *waypoint, worker)?.with_defences(self.defences);
         let setup = Setup {
             hints: executor.hints != HintsMode::Off,
             patience: Duration::ZERO,
@@ -191,6 +193,7 @@ impl Node {
         };
         let scores = store.record(SCORES)?;
         let local = Local::of(&store)?.gauged(setup.cores as f64, self.clock());
+        let local = planted::local(self.defences, local);
         let engine = Engine::new(sync.clone(), &setup, local, scores.as_deref(), now);
         Ok((store, worker, engine))
     }

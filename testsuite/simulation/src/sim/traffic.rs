@@ -16,6 +16,7 @@ use super::{
     explain::Kind,
     node::{Asked, Thing},
     oracle::ANCHOR,
+    planted,
     queue::Moment,
     server::{Answer, Manner, busy},
     world::{Event, Place, To, World},
@@ -219,6 +220,10 @@ impl World {
         let what = format_args!("{peer} answers node {} ({}) {failed}", to.node, id.0);
         self.trace.note(self.now, what, bytes);
         let told = if is_lie { bytes.to_vec() } else { Vec::new() };
+        let answer = match answer {
+            Ok(answer) if asked.is_summary => Ok(planted::summary(self.nodes[to.node].defences, answer)?),
+            answer => answer,
+        };
         self.with_engine(to, |engine, now| {
             engine.handle_answer(id, answer, now);
             Ok(())
