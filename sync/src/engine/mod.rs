@@ -43,6 +43,7 @@ mod report;
 #[cfg(test)]
 mod rig;
 mod rumours;
+mod setup;
 mod stages;
 mod streams;
 mod survey;
@@ -62,12 +63,15 @@ use slipstream_network::{NetworkError, PeerId};
 use slipstream_types::{BatchNumber, Certificate, CodecError, Digest};
 use tokio::time::Instant;
 
-pub use self::effect::{Effect, JobId, Local, RequestId};
 use self::{
     answers::Checking, backfill::Backfill, bootstrap::Bootstrap, claims::Claim, coming::Coming,
     effect::Effects, epochs::EpochAnswers, given_up::GivenUp, head::Announcements, jobs::Jobs, mix::Mix,
     pace::Pace, rumours::Rumours, stages::Stages, streams::Streams, survey::Surveying, tail::Tail,
     timers::Timers,
+};
+pub use self::{
+    effect::{Effect, JobId, RequestId},
+    setup::{Local, Setup},
 };
 use crate::{
     SyncConfig, SyncError,
@@ -160,25 +164,6 @@ pub struct Engine {
     /// Number of turns taken.
     #[cfg(test)]
     turns: u64,
-}
-
-/// The inputs of a new engine, besides its configuration.
-#[derive(Clone, Debug)]
-pub struct Setup {
-    /// Whether the node asks for hints.
-    pub hints: bool,
-    /// How long a new batch is left to others in this process (a validator's consensus) before the engine fetches it;
-    /// zero for a fullnode.
-    pub patience: Duration,
-    /// The operator's waypoint; batch 0 if none is set.
-    pub waypoint: BatchNumber,
-    /// Number of cores that work may use.
-    pub cores: usize,
-    /// Seed that decides which requests explore and which batches are audited. The worker has the same seed.
-    pub seed: u64,
-    /// All defences, unless a simulator leaves one out.
-    #[doc(hidden)]
-    pub defences: Defences,
 }
 
 impl Engine {

@@ -25,11 +25,6 @@ const LONG_FILES: &[&str] = &[
     "consensus/src/validator/execution.rs",
     "node/src/api/jsonrpc/mod.rs",
     "node/src/cli/top/sections.rs",
-    "sync/src/driver.rs",
-    "sync/src/engine/backfill/mod.rs",
-    "sync/src/engine/links.rs",
-    "sync/src/engine/mod.rs",
-    "sync/src/engine/streams.rs",
 ];
 
 /// Circles among the top-level modules of a crate: each uses the others, directly or through further ones.

@@ -7,6 +7,7 @@
 //! ```
 //! The chain, its certificates and the answers to requests are real; the script makes up only the promises of summaries.
 
+mod clock;
 mod promise;
 mod setup;
 
@@ -22,7 +23,7 @@ pub(super) use self::{
     promise::{Promise, pruned, serves},
     setup::{FAR, HEAD, Node, chain, chain_of_epochs, long_chain},
 };
-use super::{Effect, Engine, JobId, RequestId, timers::Timer};
+use super::{Effect, Engine, JobId, RequestId};
 use crate::{
     Mode, PeerStatus, SyncStatus,
     protocol::Request,
@@ -297,46 +298,6 @@ impl Rig {
         let (taken, left) = std::mem::take(&mut self.open).into_iter().partition(which);
         self.open = left;
         taken
-    }
-
-    /// Lets time pass. Requests whose deadline is reached by then fail.
-    pub(super) fn wait(&mut self, time: Duration) -> &mut Rig {
-        let end = self.now + time;
-        self.step();
-        while let Some(at) = self.next().filter(|at| *at <= end) {
-            self.pass(at);
-        }
-        self.now = end;
-        self
-    }
-
-    /// Lets time pass until a timer ends.
-    #[track_caller]
-    pub(super) fn until(&mut self, timer: Timer) -> &mut Rig {
-        self.step();
-        let at = self.engine.timers.get(timer);
-        let at = at.unwrap_or_else(|| panic!("{timer:?} does not run: {:?}", self.engine.timers));
-        self.wait(at - self.now)
-    }
-
-    /// When the next event happens that no script decides.
-    fn next(&self) -> Option<Instant> {
-        let ends = self.open.iter().map(|open| open.ends).min();
-        [self.engine.poll_timeout(), ends].into_iter().flatten().min()
-    }
-
-    fn pass(&mut self, at: Instant) {
-        self.now = at;
-        for open in self.take(|open| open.ends <= at) {
-            let (peer, deadline) = (open.peer, open.deadline);
-            self.engine.handle_answer(open.id, Err(NetworkError::Deadline { peer, deadline }), at);
-        }
-        if self.engine.poll_timeout().is_some_and(|timeout| timeout <= at) {
-            self.engine.handle_timeout(at);
-        }
-        let next = self.engine.poll_timeout();
-        assert!(next.is_none_or(|next| next > at), "it spins: {:?}", self.engine.timers.next());
-        self.step();
     }
 
     /// Lets a peer announce a batch.

@@ -6,29 +6,24 @@
 //! the link, or this node is the limit. Answers to few requests say nothing about the peer's capacity. Source: BBR
 //! (Cardwell et al., 2016), applied to whole requests.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    time::Duration,
-};
+mod link;
+
+use std::{collections::BTreeMap, time::Duration};
 
 use slipstream_network::PeerId;
 use tokio::time::Instant;
+
+use self::link::{Link, Owed, push};
 
 /// Window before anything is measured, in bytes.
 const WINDOW_FIRST: f64 = 4e6;
 /// A new connection needs time to show its capacity. In its first second, the window does not shrink below that of an
 /// unmeasured one.
 const STARTING: Duration = Duration::from_secs(1);
-/// Largest window of a peer, whatever it delivers: if it fails, the requested bytes are lost for a while.
-const WINDOW_MAX: f64 = 32e6;
-/// Smallest window, so that small answers overlap.
-const WINDOW_MIN: f64 = 256e3;
 /// This many long answers may overlap too, so that the window of a distant peer can grow. The peer must deliver them
 /// within the time below.
 const REQUESTS_MIN: usize = 4;
 const REQUESTS_MIN_SECONDS: f64 = 1.0;
-/// Answers come in bursts, so bytes within a shorter time than this say nothing about a rate.
-const BURST: Duration = Duration::from_millis(50);
 /// A rate is forgotten after this.
 const RATE_AGE: Duration = Duration::from_secs(10);
 /// A delay is forgotten after this.
@@ -51,58 +46,10 @@ const LATE_MAX: Duration = Duration::from_secs(10);
 const LATE_AGE: Duration = Duration::from_secs(30);
 /// If a peer answers nothing for longer than this, its rate counts as the bytes asked for over the time beyond it.
 const OWED_GRACE: Duration = Duration::from_secs(1);
-/// After this time a wait is forgotten, and the peer's rate is presumed again.
-const OWED_AGE: Duration = Duration::from_secs(30);
-/// Maximum number of samples of each kind.
-const SAMPLES: usize = 64;
 
 /// The links of all peers.
 #[derive(Debug, Default)]
 pub(super) struct Links(BTreeMap<PeerId, Link>);
-
-/// The link to one peer.
-#[derive(Debug, Default)]
-struct Link {
-    /// Bytes that were requested and have not come, as estimated at the request.
-    in_flight: u64,
-    requests: usize,
-    /// Total bytes of checked answers.
-    delivered: u64,
-    /// When the first answer arrived.
-    began: Option<Instant>,
-    is_starting: bool,
-    /// When the last answers arrived, and the bytes delivered by then.
-    arrivals: VecDeque<(Instant, u64)>,
-    rates: VecDeque<(Instant, f64)>,
-    delays: VecDeque<(Instant, Duration)>,
-    /// Open requests that this node waits for.
-    owing: usize,
-    owed: Option<Owed>,
-    /// Open requests that also went to another peer.
-    overdue: usize,
-    /// How often in a row another peer answered first, and when that last counted.
-    overtaken: Option<(u32, Instant)>,
-}
-
-/// The requests to a peer since it last sent any wanted answer.
-#[derive(Clone, Copy, Debug)]
-struct Owed {
-    /// When the wait began. Time in which nothing was asked does not count.
-    since: Instant,
-    /// When the last request ended without an answer, if none was made since.
-    ended: Option<Instant>,
-    /// The most bytes that were in flight.
-    bytes: u64,
-}
-
-impl Owed {
-    /// How long the node has waited. Returns `None` once that is forgotten.
-    fn waited(&self, now: Instant) -> Option<Duration> {
-        let waited = self.ended.unwrap_or(now).saturating_duration_since(self.since);
-        let idle = self.ended.map_or(Duration::ZERO, |ended| now.saturating_duration_since(ended));
-        (waited < OWED_AGE && idle < OWED_AGE).then_some(waited)
-    }
-}
 
 /// The notes on a request, made when it was sent.
 #[derive(Clone, Copy, Debug)]
@@ -302,180 +249,5 @@ impl Links {
     }
 }
 
-impl Link {
-    /// Records the arrival of an answer. Returns the bytes per second over the last round trip.
-    fn arrived(&mut self, now: Instant) -> f64 {
-        let time = self.delay().unwrap_or(DELAY_UNKNOWN).max(BURST);
-        let is_before = |at: Instant| now.saturating_duration_since(at) >= time;
-        // The last arrival before that time stays: it is where counting begins.
-        while self.arrivals.len() >= SAMPLES || self.arrivals.get(1).is_some_and(|(at, _)| is_before(*at)) {
-            self.arrivals.pop_front();
-        }
-        let before = self.arrivals.front().copied();
-        self.arrivals.push_back((now, self.delivered));
-        before.map_or(0.0, |(at, delivered)| {
-            let took = now.saturating_duration_since(at).max(time);
-            (self.delivered - delivered) as f64 / took.as_secs_f64()
-        })
-    }
-
-    fn rate(&self) -> Option<f64> {
-        self.rates.iter().map(|(_, rate)| *rate).max_by(f64::total_cmp)
-    }
-
-    fn delay(&self) -> Option<Duration> {
-        self.delays.iter().map(|(_, delay)| *delay).min()
-    }
-
-    fn window(&self) -> f64 {
-        match (self.rate(), self.delay()) {
-            (Some(rate), Some(delay)) => {
-                let least = if self.is_starting { WINDOW_FIRST } else { WINDOW_MIN };
-                (2.0 * rate * delay.as_secs_f64()).clamp(least, WINDOW_MAX)
-            }
-            (None, _) | (_, None) => WINDOW_FIRST,
-        }
-    }
-}
-
-fn push<T>(samples: &mut VecDeque<(Instant, T)>, now: Instant, age: Duration, sample: T) {
-    while samples.len() >= SAMPLES
-        || samples.front().is_some_and(|(at, _)| now.saturating_duration_since(*at) > age)
-    {
-        samples.pop_front();
-    }
-    samples.push_back((now, sample));
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn peer() -> PeerId {
-        slipstream_types::PublicKey([7; 32])
-    }
-
-    /// Goal: within some round trips, the window finds the bandwidth of a link of 100 MB/s and 150 ms.
-    #[test]
-    fn windows_grow_to_the_bandwidth_delay_product() {
-        let mut links = Links::default();
-        let (chunk, delay, bandwidth) = (500_000u64, 0.150, 100e6);
-        let start = Instant::now();
-        let mut now = start;
-        let mut free_at = start;
-        let mut under_way: VecDeque<(Instant, Sent)> = VecDeque::new();
-        let mut bytes = 0;
-        while now < start + Duration::from_secs(3) {
-            while links.has_room(&peer(), chunk) {
-                let sent = links.send(peer(), now, chunk);
-                let begins = free_at.max(now + Duration::from_secs_f64(delay));
-                free_at = begins + Duration::from_secs_f64(chunk as f64 / bandwidth);
-                under_way.push_back((free_at, sent));
-            }
-            let (at, sent) = under_way.pop_front().unwrap();
-            now = at;
-            links.end(&peer(), &sent, false);
-            links.delivered(&peer(), now, now, &sent, chunk as usize);
-            bytes += chunk;
-        }
-        let share = bytes as f64 / (bandwidth * 3.0);
-        assert!((0.6..=1.0).contains(&share), "{share}");
-        assert!(links.rate(&peer(), now).unwrap() <= bandwidth * 1.05);
-    }
-
-    /// Goal: the first of many answers that come side by side does not make their peer look slow.
-    #[test]
-    fn a_rate_counts_once_there_was_time_to_measure_it() {
-        let mut links = Links::default();
-        let start = Instant::now();
-        let sent: Vec<Sent> = (0..10).map(|_| links.send(peer(), start, 200_000)).collect();
-        assert_eq!(links.rate(&peer(), start), None);
-        let now = start + Duration::from_secs(1);
-        // The request that was sent last, when the window was full.
-        links.end(&peer(), &sent[9], false);
-        links.delivered(&peer(), now, now, &sent[9], 200_000);
-        assert_eq!(links.rate(&peer(), now), Some(RATE_UNKNOWN));
-        let slow = links.rate(&peer(), now + STARTING).unwrap();
-        assert!((100e3..400e3).contains(&slow), "{slow}");
-    }
-
-    /// Goal: an overtaken peer counts as slower, ever more so, until it delivers again.
-    #[test]
-    fn who_was_overtaken_comes_later_until_it_delivers() {
-        let (mut links, now) = (Links::default(), Instant::now());
-        let sent = links.send(peer(), now, 10);
-        let mut now = now;
-        let mut late = vec![links.lateness(&peer(), now).as_millis()];
-        for _ in 0..8 {
-            now += LATE_FIRST;
-            for _ in 0..3 {
-                links.overtaken(&peer(), now);
-            }
-            late.push(links.lateness(&peer(), now).as_millis());
-        }
-        assert_eq!(late, [0, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000], "three at once count once");
-        assert_eq!(links.lateness(&peer(), now + LATE_AGE), Duration::ZERO, "it is asked again some day");
-        links.overtaken(&peer(), now + LATE_AGE);
-        assert_eq!(links.lateness(&peer(), now + LATE_AGE), LATE_FIRST);
-        links.end(&peer(), &sent, true);
-        links.delivered(&peer(), now, now, &sent, 10);
-        assert_eq!(links.lateness(&peer(), now), Duration::ZERO);
-    }
-
-    /// Goal: a silent stranger on the same machine delays a long first range no longer than an honest near peer would
-    /// take.
-    #[test]
-    fn a_near_peer_is_late_soon() {
-        let (mut links, now) = (Links::default(), Instant::now());
-        let far = slipstream_types::PublicKey([8; 32]);
-        for (peer, round_trip_ms) in [(peer(), 1), (far, 100)] {
-            let sent = links.send(peer, now, 10);
-            links.round_trip(&peer, now + Duration::from_millis(round_trip_ms), &sent);
-            links.end(&peer, &sent, false);
-        }
-        assert!(links.expected(&peer(), 1_000_000) < Duration::from_millis(10));
-        assert!(links.expected(&far, 1_000_000) >= Duration::from_millis(600));
-    }
-
-    /// Goal: the longer a peer sends nothing of what it was asked for, the lower its rate counts, until an answer comes
-    /// or is not awaited.
-    #[test]
-    fn a_promise_is_worth_less_the_longer_it_is_waited_for() {
-        let (mut links, start) = (Links::default(), Instant::now());
-        let (second, bytes) = (Duration::from_secs(1), 1_000_000);
-        let ask = |links: &mut Links, now| {
-            let mut sent = links.send(peer(), now, bytes);
-            links.owe(&peer(), &mut sent, now);
-            sent
-        };
-        assert_eq!(links.rate_max(&peer(), start), f64::INFINITY);
-        let sent = ask(&mut links, start);
-        assert_eq!(links.rate_max(&peer(), start + second), f64::INFINITY, "an answer may take so long");
-        assert_eq!(links.rate_max(&peer(), start + 5 * second), 250e3);
-        // It said that it was busy, and is asked again after a pause. The pause does not count.
-        links.end(&peer(), &sent, false);
-        links.failed(&peer(), start + 5 * second);
-        assert_eq!(links.rate_max(&peer(), start + 9 * second), 250e3);
-        let sent = ask(&mut links, start + 9 * second);
-        assert_eq!(links.rate_max(&peer(), start + 15 * second), 100e3);
-        assert_eq!(links.rate_max(&peer(), start + 40 * second), f64::INFINITY, "it is tried again some day");
-        links.end(&peer(), &sent, false);
-        links.came(&peer(), start + 15 * second);
-        assert_eq!(links.rate_max(&peer(), start + 20 * second), f64::INFINITY);
-        let sent = ask(&mut links, start + 20 * second);
-        links.cancel(&peer(), &sent, false);
-        assert_eq!(links.rate_max(&peer(), start + 25 * second), f64::INFINITY, "nobody waits for it");
-    }
-
-    #[test]
-    fn a_peer_that_owes_an_answer_gets_no_other_request() {
-        let mut links = Links::default();
-        let now = Instant::now();
-        let sent = links.send(peer(), now, 10);
-        assert!(links.has_room(&peer(), 10));
-        links.overdue(&peer());
-        assert!(!links.has_room(&peer(), 10));
-        links.end(&peer(), &sent, true);
-        assert!(links.has_room(&peer(), 10));
-    }
-}
+mod tests;
