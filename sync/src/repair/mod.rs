@@ -10,10 +10,10 @@
 //! leaves nothing cached behind. [`RepairRecord`] gives the reason, and ensures that a batch is repaired once: a second difference is
 //! this program's fault.
 
-mod asking;
 mod peers;
 mod question;
 mod record;
+mod session;
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,8 +22,8 @@ use slipstream_network::Transport;
 use slipstream_storage::{Repair, Repaired};
 use tokio::time::Instant;
 
-use self::asking::Asking;
 pub use self::record::{Due, REPAIR_RECORD, RepairRecord, RepairReport};
+use self::session::RepairSession;
 use crate::SyncError;
 
 /// How long a repair waits for peers that can answer.
@@ -45,7 +45,7 @@ pub async fn repair(
     let began = Instant::now();
     let (number, root) = (repair.header().number, repair.header().state_root);
     let session = Arc::new(Mutex::new(repair));
-    let moved = Asking::new(transport, number, root, Arc::clone(&session), patience).run().await?;
+    let moved = RepairSession::new(transport, number, root, Arc::clone(&session), patience).run().await?;
     let repair = Arc::into_inner(session).map(Mutex::into_inner);
     let repair = repair.ok_or_else(|| SyncError::Worker("a repair is still at work".into()))?;
     let report = move |repaired: &Repaired| RepairReport {

@@ -24,12 +24,12 @@ const BUSY_REST_LEAST: Duration = Duration::from_millis(100);
 const BUSY_REST_MAX: Duration = Duration::from_secs(10);
 /// Maximum number of peers whose answers stand in one line, and most peers remembered. Of the peers that are gone, resting ones are
 /// remembered too, up to four times as many.
-const TOLD_MAX: usize = 16;
+const ANSWERS_SHOWN_MAX: usize = 16;
 const PEERS_MAX: usize = 1_024;
 
 /// What is known about one peer.
 #[derive(Default)]
-struct Known {
+struct PeerRecord {
     /// Number of questions in flight to it.
     asked: usize,
     /// Of these, the ones that took so long that another peer was asked as well.
@@ -48,7 +48,7 @@ struct Known {
 /// See the module.
 #[derive(Default)]
 pub(super) struct Peers {
-    known: BTreeMap<PeerId, Known>,
+    known: BTreeMap<PeerId, PeerRecord>,
     secret: RandomState,
 }
 
@@ -58,7 +58,7 @@ impl Peers {
         let now = Instant::now();
         self.forget(&connected, now);
         let free = connected.into_iter().filter(|peer| {
-            let is_free = |known: &Known| known.asked < OF_PEER_MAX && !known.rests(now);
+            let is_free = |known: &PeerRecord| known.asked < OF_PEER_MAX && !known.rests(now);
             !but.contains(peer) && self.known.get(peer).is_none_or(is_free)
         });
         free.min_by_key(|peer| {
@@ -136,15 +136,15 @@ impl Peers {
 
     /// What each peer last said; `None` if no peer refused.
     pub(super) fn answers(&self) -> Option<String> {
-        let said = |(peer, known): (&PeerId, &Known)| {
+        let said = |(peer, known): (&PeerId, &PeerRecord)| {
             known.said.as_ref().map(|said| format!("{}: {said}", peer.short()))
         };
-        let told: Vec<String> = self.known.iter().filter_map(said).take(TOLD_MAX).collect();
+        let told: Vec<String> = self.known.iter().filter_map(said).take(ANSWERS_SHOWN_MAX).collect();
         (!told.is_empty()).then(|| told.join("; "))
     }
 }
 
-impl Known {
+impl PeerRecord {
     fn rests(&self, now: Instant) -> bool {
         self.rests_until.is_some_and(|until| now < until)
     }

@@ -25,7 +25,7 @@ pub(super) enum Question {
 }
 
 /// The result of an answer. Unanswered parts are wanted again.
-pub(super) struct Added {
+pub(super) struct AnswerVerdict {
     /// Peers that opened a place by fewer levels than they were asked for, as this answer shows.
     pub(super) shallow: Vec<PeerId>,
     /// The lie that its sender is to blame for.
@@ -65,7 +65,12 @@ impl Question {
     }
 
     /// Adds an answer of a peer.
-    pub(super) fn add(self, repair: &Mutex<Repair>, peer: PeerId, answer: &[u8]) -> Result<Added, SyncError> {
+    pub(super) fn add(
+        self,
+        repair: &Mutex<Repair>,
+        peer: PeerId,
+        answer: &[u8],
+    ) -> Result<AnswerVerdict, SyncError> {
         let mut repair = repair.lock();
         let mut shallow = Vec::new();
         let added = match self {
@@ -79,7 +84,7 @@ impl Question {
             Err(error) if error.is_bad_supply() => Some(error.to_string()),
             Err(error) => return Err(error.into()),
         };
-        Ok(Added { shallow, lie })
+        Ok(AnswerVerdict { shallow, lie })
     }
 }
 

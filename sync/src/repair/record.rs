@@ -61,7 +61,7 @@ pub struct RepairRecord {
 
 /// The record in its stored form.
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct StoredRecord {
     due: Option<Due>,
     repaired: Option<BatchNumber>,
     report: Option<(Counts, BoundedVec<String, KEYS_MAX>)>,
@@ -81,8 +81,8 @@ impl RepairRecord {
 
     /// As [`RepairRecord::of`], from the record's bytes.
     pub fn decode(bytes: &[u8]) -> RepairRecord {
-        let stored = codec::decode::<Stored>("repair record", bytes, RECORD_BYTES_MAX);
-        let Ok(Stored { due, repaired, report }) = stored else { return RepairRecord::default() };
+        let stored = codec::decode::<StoredRecord>("repair record", bytes, RECORD_BYTES_MAX);
+        let Ok(StoredRecord { due, repaired, report }) = stored else { return RepairRecord::default() };
         let report = report.map(|(counts, keys)| {
             let [number, rows_put, rows_removed, codes, bytes, questions, took_ms] = counts;
             let (number, keys) = (BatchNumber::new(number), keys.into_inner());
@@ -102,7 +102,7 @@ impl RepairRecord {
             BoundedVec::new(it.keys.clone()).map(|keys| (counts, keys))
         });
         let report = report.transpose().map_err(|error| SyncError::Worker(error.to_string()))?;
-        let stored = Stored { due: self.due.clone(), repaired: self.repaired, report };
+        let stored = StoredRecord { due: self.due.clone(), repaired: self.repaired, report };
         codec::encode("repair record", &stored).map_err(|error| SyncError::Worker(error.to_string()))
     }
 

@@ -12,8 +12,8 @@ use slipstream_types::{
 
 use super::{
     cache::{Key, Part},
-    merges::{Merged, Merging},
-    unserved::Unserved,
+    error::ServeError,
+    merges::{MergeKey, MergeOutput},
 };
 use crate::protocol::{
     CHUNK_BYTES_MAX, CODES_MAX, Codes, EPOCH_ENDS_MAX, EpochEnds, Headers, Offer, Origin, Parts, PassedBatch,
@@ -21,16 +21,16 @@ use crate::protocol::{
     SnapshotOffer, Subtrees, SubtreesRequest, Summary, Survey,
 };
 
-pub(super) fn not_kept(what: &str, number: BatchNumber) -> Unserved {
-    Unserved::NotKept(format!("the {what} of batch {number} is not kept here"))
+pub(super) fn not_kept(what: &str, number: BatchNumber) -> ServeError {
+    ServeError::NotKept(format!("the {what} of batch {number} is not kept here"))
 }
 
-fn bytes<T: Serialize>(answer: &T) -> Result<Vec<u8>, Unserved> {
-    codec::encode("answer", answer).map_err(|error| Unserved::NotKept(error.to_string()))
+fn bytes<T: Serialize>(answer: &T) -> Result<Vec<u8>, ServeError> {
+    codec::encode("answer", answer).map_err(|error| ServeError::NotKept(error.to_string()))
 }
 
-fn bounded<T, const MAX: usize>(items: Vec<T>) -> Result<BoundedVec<T, MAX>, Unserved> {
-    BoundedVec::new(items).map_err(|error| Unserved::NotKept(error.to_string()))
+fn bounded<T, const MAX: usize>(items: Vec<T>) -> Result<BoundedVec<T, MAX>, ServeError> {
+    BoundedVec::new(items).map_err(|error| ServeError::NotKept(error.to_string()))
 }
 
 /// A request whose work is the same for every asker, in normal form: limits are applied and future batches are cut off. So
@@ -56,7 +56,7 @@ pub(super) enum Prepared {
 
 /// Answers a request that is cheap or different every time, and normalises any other. The request must have passed
 /// [`super::check`].
-pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, Unserved> {
+pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, ServeError> {
     let done = match request {
         Request::Range(request) => {
             let latest = store.latest_certificate()?.filter(|latest| latest.info.number >= request.first);
@@ -106,47 +106,49 @@ pub(super) fn proved_by(store: &Store, request: &Request) -> Option<BatchNumber>
 
 impl Common {
     /// Its key in the cache.
-    pub(super) fn key(&self) -> Result<Key, Unserved> {
+    pub(super) fn key(&self) -> Result<Key, ServeError> {
         Ok(bytes(self)?.into())
     }
 
     /// The merge that must come before the part.
-    pub(super) fn merge(&self) -> Option<Merging> {
+    pub(super) fn merge(&self) -> Option<MergeKey> {
         match self {
-            Common::RangeDelta(request) => Some(Merging::Range(request.from, request.to)),
-            Common::Subtrees(request) => Some(Merging::State(request.number)),
+            Common::RangeDelta(request) => Some(MergeKey::Range(request.from, request.to)),
+            Common::Subtrees(request) => Some(MergeKey::State(request.number)),
             _ => None,
         }
     }
 
     /// Makes the part from the result of its [`Common::merge`].
-    pub(super) fn make(&self, store: &Store, merged: Option<&Merged>) -> Result<Part, Unserved> {
+    pub(super) fn make(&self, store: &Store, merged: Option<&MergeOutput>) -> Result<Part, ServeError> {
         Ok(match self {
             Common::Range(request) => range_batches(store, request)?,
             Common::Headers { first, last } => Part::whole(bytes(&headers(store, *first, *last)?)?),
             Common::Chunk { number, first, last, bytes_max } => {
                 let chunk = snapshot(store, *number)?.encoded_chunk(*first, *last, *bytes_max as usize)?;
                 let blob = Blob::compress(BlobKind::StateChunk, &chunk.content)
-                    .map_err(|e| Unserved::NotKept(e.to_string()))?;
+                    .map_err(|e| ServeError::NotKept(e.to_string()))?;
                 Part::whole(blob.into_bytes())
             }
             Common::Codes { number, hashes } => Part::whole(bytes(&codes(store, *number, hashes)?)?),
             Common::RangeDelta(RangeDeltaRequest { from, to, first, last, bytes_max }) => {
-                let Some(Merged::Range(merged)) = merged else { return Err(not_kept("range delta", *from)) };
+                let Some(MergeOutput::Range(merged)) = merged else {
+                    return Err(not_kept("range delta", *from));
+                };
                 let snapshot = snapshot(store, *to)?;
                 let chunk = snapshot.range_delta_chunk(merged, *first, *last, *bytes_max as usize)?;
                 let blob = Blob::seal(BlobKind::RangeDelta, &chunk)
-                    .map_err(|error| Unserved::NotKept(error.to_string()))?;
+                    .map_err(|error| ServeError::NotKept(error.to_string()))?;
                 Part::whole(blob.into_bytes())
             }
             Common::Subtrees(SubtreesRequest { number, levels, places, .. }) => {
-                let Some(Merged::State(state)) = merged else { return Err(not_kept("state", *number)) };
+                let Some(MergeOutput::State(state)) = merged else { return Err(not_kept("state", *number)) };
                 let opened = places.iter().map(|place| state.open(place, *levels));
                 let opened = bounded(opened.collect::<Result<_, StorageError>>()?)?;
                 Part::whole(bytes(&Subtrees { opened })?)
             }
             Common::ReverseDelta { from, to } => {
-                let failed = |error: CodecError| Unserved::NotKept(error.to_string());
+                let failed = |error: CodecError| ServeError::NotKept(error.to_string());
                 let content = store.reverse_delta(*from, *to)?.content().map_err(failed)?;
                 Part::whole(Blob::compress(BlobKind::Delta, &content).map_err(failed)?.into_bytes())
             }
@@ -156,7 +158,7 @@ impl Common {
     /// Completes the part to an answer. A range has the batch's own certificate if the store keeps it. Otherwise it has
     /// the latest one, which covers the batch too and changes. So the cached part excludes the certificate and its
     /// proof. They come first in a [`crate::protocol::Range`], and BCS encodes fields one behind the other.
-    pub(super) fn answer(&self, store: &Store, part: &Part) -> Result<Payload, Unserved> {
+    pub(super) fn answer(&self, store: &Store, part: &Part) -> Result<Payload, ServeError> {
         let Common::Range(RangeRequest { first, .. }) = *self else { return Ok(part.bytes.clone().into()) };
         let last = first.after(part.batches as u64 - 1);
         let certificate = match store.certificate(last)? {
@@ -169,7 +171,7 @@ impl Common {
     }
 }
 
-fn summary(store: &Store) -> Result<Summary, Unserved> {
+fn summary(store: &Store) -> Result<Summary, ServeError> {
     let genesis =
         store.header(BatchNumber::GENESIS)?.ok_or_else(|| not_kept("header", BatchNumber::GENESIS))?;
     let offers = store.snapshots().into_iter().map(|info| SnapshotOffer::new(info.number, info.rows));
@@ -187,7 +189,7 @@ fn summary(store: &Store) -> Result<Summary, Unserved> {
 }
 
 /// The batches of a range, at least one, as [`crate::protocol::Range`] encodes them.
-fn range_batches(store: &Store, request: &RangeRequest) -> Result<Part, Unserved> {
+fn range_batches(store: &Store, request: &RangeRequest) -> Result<Part, ServeError> {
     let count = request.batches_max as usize;
     let mut batches = Vec::new();
     let (mut certified, mut hinted) = (0, 0);
@@ -233,7 +235,7 @@ impl<'a> RangeParts<'a> {
     }
 
     /// Makes a batch with its parts. Hints may be missing; the other parts must be there.
-    fn of(&mut self, header: BatchHeader) -> Result<RangeBatch, Unserved> {
+    fn of(&mut self, header: BatchHeader) -> Result<RangeBatch, ServeError> {
         let number = header.number;
         let due = |blobs: &mut Option<Blobs<'_>>, kind: BlobKind| {
             let Some(blobs) = blobs else { return Ok(None) };
@@ -249,7 +251,7 @@ impl<'a> RangeParts<'a> {
     }
 }
 
-fn headers(store: &Store, first: BatchNumber, last: BatchNumber) -> Result<Headers, Unserved> {
+fn headers(store: &Store, first: BatchNumber, last: BatchNumber) -> Result<Headers, ServeError> {
     let count = last.since(first) as usize + 1;
     let headers = store.headers(first, count)?;
     if headers.len() != count {
@@ -260,8 +262,8 @@ fn headers(store: &Store, first: BatchNumber, last: BatchNumber) -> Result<Heade
 }
 
 /// The headers that this node can prove. A node that began at a snapshot lacks most headers before it.
-fn survey(store: &Store, numbers: &[BatchNumber], last: BatchNumber) -> Result<Survey, Unserved> {
-    let place = |number: BatchNumber| -> Result<Option<PassedBatch>, Unserved> {
+fn survey(store: &Store, numbers: &[BatchNumber], last: BatchNumber) -> Result<Survey, ServeError> {
+    let place = |number: BatchNumber| -> Result<Option<PassedBatch>, ServeError> {
         let Some(header) = store.header(number)? else { return Ok(None) };
         match store.header_range_proof(last.leaves(), number, 1) {
             Ok(proof) => Ok(Some(PassedBatch { header, proof })),
@@ -277,11 +279,11 @@ fn survey(store: &Store, numbers: &[BatchNumber], last: BatchNumber) -> Result<S
     }
 }
 
-pub(super) fn snapshot(store: &Store, number: BatchNumber) -> Result<Arc<Snapshot>, Unserved> {
+pub(super) fn snapshot(store: &Store, number: BatchNumber) -> Result<Arc<Snapshot>, ServeError> {
     store.snapshot(number)?.ok_or_else(|| not_kept("snapshot", number))
 }
 
-fn codes(store: &Store, number: BatchNumber, hashes: &[Digest]) -> Result<Codes, Unserved> {
+fn codes(store: &Store, number: BatchNumber, hashes: &[Digest]) -> Result<Codes, ServeError> {
     let snapshot = store.snapshot(number)?;
     let view = store.view()?;
     let mut codes: Vec<Code> = Vec::with_capacity(hashes.len().min(CODES_MAX));
@@ -290,18 +292,18 @@ fn codes(store: &Store, number: BatchNumber, hashes: &[Digest]) -> Result<Codes,
             Some(snapshot) => snapshot.code(hash)?,
             None => view.code(hash)?,
         };
-        let code = code.ok_or_else(|| Unserved::NotKept(format!("code {hash} is not kept here")))?;
-        codes.push(Code::new(code.to_vec()).map_err(|error| Unserved::NotKept(error.to_string()))?);
+        let code = code.ok_or_else(|| ServeError::NotKept(format!("code {hash} is not kept here")))?;
+        codes.push(Code::new(code.to_vec()).map_err(|error| ServeError::NotKept(error.to_string()))?);
     }
     Ok(Codes { codes: bounded(codes)? })
 }
 
-fn offer(store: &Store, number: BatchNumber, passing: Option<BatchNumber>) -> Result<Offer, Unserved> {
+fn offer(store: &Store, number: BatchNumber, passing: Option<BatchNumber>) -> Result<Offer, ServeError> {
     let certificate = snapshot(store, number)?.info().certificate.clone();
     let kept = |number| store.header(number)?.ok_or_else(|| not_kept("header", number));
     let place = |batch: BatchNumber| store.header_range_proof(number.leaves(), batch, 1);
     let pass =
-        |batch| -> Result<_, Unserved> { Ok(PassedBatch { header: kept(batch)?, proof: place(batch)? }) };
+        |batch| -> Result<_, ServeError> { Ok(PassedBatch { header: kept(batch)?, proof: place(batch)? }) };
     let header = kept(number)?;
     Ok(Offer {
         certificate,
@@ -313,7 +315,7 @@ fn offer(store: &Store, number: BatchNumber, passing: Option<BatchNumber>) -> Re
 
 /// Makes the answer about the ledger's origin. A node that began from a snapshot knows only the headers from those on
 /// that came with it.
-fn origin(store: &Store, number: BatchNumber) -> Result<Origin, Unserved> {
+fn origin(store: &Store, number: BatchNumber) -> Result<Origin, ServeError> {
     // This check comes first, because the genesis is long.
     let info = store.ledger_info(number)?.ok_or_else(|| not_kept("header", number))?;
     let genesis =

@@ -47,24 +47,24 @@ pub(super) struct PartCache {
 
 struct Inner {
     parts: unsync::Cache<Key, Arc<Part>, Weight>,
-    /// Parts in progress. One [`Lead`] makes each, so they are no more than the requests in progress.
+    /// Parts in progress. One [`PartGuard`] makes each, so they are no more than the requests in progress.
     flights: HashMap<Key, watch::Receiver<Option<Outcome>>>,
     hits: u64,
     misses: u64,
 }
 
 /// An asker's next step.
-pub(super) enum Turn {
+pub(super) enum PartLookup {
     /// The cached part.
     Hit(Arc<Part>),
     /// Another asker makes it. The channel closes without a part if that asker leaves before the work begins.
     Wait(watch::Receiver<Option<Outcome>>),
     /// This asker must make the part.
-    Lead(Lead),
+    Lead(PartGuard),
 }
 
-/// The duty to make one part. If it is dropped without [`Lead::land`], the next asker gets it.
-pub(super) struct Lead {
+/// The duty to make one part. If it is dropped without [`PartGuard::land`], the next asker gets it.
+pub(super) struct PartGuard {
     cache: Arc<PartCache>,
     key: Key,
     waiting: watch::Sender<Option<Outcome>>,
@@ -91,20 +91,20 @@ impl PartCache {
 
     /// Returns the part, or how to get it. One lock covers both maps: otherwise a part that lands between two looks
     /// would be made twice.
-    pub(super) fn turn(self: &Arc<Self>, key: &Key) -> Turn {
+    pub(super) fn turn(self: &Arc<Self>, key: &Key) -> PartLookup {
         let mut inner = self.inner.lock();
         if let Some(part) = inner.parts.get(key).cloned() {
             inner.hits += 1;
-            return Turn::Hit(part);
+            return PartLookup::Hit(part);
         }
         if let Some(flight) = inner.flights.get(key).cloned() {
             inner.hits += 1;
-            return Turn::Wait(flight);
+            return PartLookup::Wait(flight);
         }
         let (waiting, flight) = watch::channel(None);
         inner.flights.insert(key.clone(), flight);
         inner.misses += 1;
-        Turn::Lead(Lead { cache: self.clone(), key: key.clone(), waiting })
+        PartLookup::Lead(PartGuard { cache: self.clone(), key: key.clone(), waiting })
     }
 
     /// Whether a part is cached or in progress.
@@ -125,7 +125,7 @@ impl PartCache {
     }
 }
 
-impl Lead {
+impl PartGuard {
     /// Caches the part and hands it to all waiters. They also get a refusal, which is not cached; so it must concern
     /// them all.
     pub(super) fn land(self, outcome: Outcome) {
@@ -136,7 +136,7 @@ impl Lead {
     }
 }
 
-impl Drop for Lead {
+impl Drop for PartGuard {
     fn drop(&mut self) {
         self.cache.inner.lock().flights.remove(&self.key);
     }
@@ -166,9 +166,9 @@ mod tests {
     /// Gets a part as a lone asker does. Returns whether it was cached.
     fn get(cache: &Arc<PartCache>, number: u64, bytes: usize) -> bool {
         match cache.turn(&key(number)) {
-            Turn::Hit(_) => true,
-            Turn::Wait(_) => panic!("nobody else asks"),
-            Turn::Lead(lead) => {
+            PartLookup::Hit(_) => true,
+            PartLookup::Wait(_) => panic!("nobody else asks"),
+            PartLookup::Lead(lead) => {
                 lead.land(Ok(part(bytes)));
                 false
             }
@@ -178,33 +178,33 @@ mod tests {
     #[test]
     fn one_makes_a_part_and_the_others_wait_for_it() {
         let cache = Arc::new(PartCache::new(1 << 20));
-        let Turn::Lead(lead) = cache.turn(&key(1)) else { panic!("the first one leads") };
-        let Turn::Wait(waiting) = cache.turn(&key(1)) else { panic!("the second one waits") };
+        let PartLookup::Lead(lead) = cache.turn(&key(1)) else { panic!("the first one leads") };
+        let PartLookup::Wait(waiting) = cache.turn(&key(1)) else { panic!("the second one waits") };
         lead.land(Ok(part(100)));
         assert_eq!(waiting.borrow().as_ref().unwrap().as_ref().unwrap().bytes, vec![7; 100]);
-        assert!(matches!(cache.turn(&key(1)), Turn::Hit(_)));
-        assert!(matches!(cache.turn(&key(2)), Turn::Lead(_)));
+        assert!(matches!(cache.turn(&key(1)), PartLookup::Hit(_)));
+        assert!(matches!(cache.turn(&key(2)), PartLookup::Lead(_)));
         assert_eq!(cache.hits_and_misses(), (2, 2));
     }
 
     #[test]
     fn refusals_are_shared_but_not_kept() {
         let cache = Arc::new(PartCache::new(1 << 20));
-        let Turn::Lead(lead) = cache.turn(&key(1)) else { panic!("the first one leads") };
-        let Turn::Wait(waiting) = cache.turn(&key(1)) else { panic!("the second one waits") };
+        let PartLookup::Lead(lead) = cache.turn(&key(1)) else { panic!("the first one leads") };
+        let PartLookup::Wait(waiting) = cache.turn(&key(1)) else { panic!("the second one waits") };
         lead.land(Err(Refusal::not_kept("not kept")));
         assert!(waiting.borrow().as_ref().unwrap().is_err());
-        assert!(matches!(cache.turn(&key(1)), Turn::Lead(_)));
+        assert!(matches!(cache.turn(&key(1)), PartLookup::Lead(_)));
     }
 
     #[tokio::test]
     async fn when_the_leader_leaves_the_next_asker_leads() {
         let cache = Arc::new(PartCache::new(1 << 20));
-        let Turn::Lead(lead) = cache.turn(&key(1)) else { panic!("the first one leads") };
-        let Turn::Wait(mut waiting) = cache.turn(&key(1)) else { panic!("the second one waits") };
+        let PartLookup::Lead(lead) = cache.turn(&key(1)) else { panic!("the first one leads") };
+        let PartLookup::Wait(mut waiting) = cache.turn(&key(1)) else { panic!("the second one waits") };
         drop(lead);
         assert!(waiting.wait_for(Option::is_some).await.is_err());
-        assert!(matches!(cache.turn(&key(1)), Turn::Lead(_)));
+        assert!(matches!(cache.turn(&key(1)), PartLookup::Lead(_)));
     }
 
     #[test]

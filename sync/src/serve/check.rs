@@ -5,7 +5,7 @@ use slipstream_types::{BatchNumber, BlobKind, Path, limits};
 
 use super::{
     answer::{not_kept, snapshot},
-    unserved::Unserved,
+    error::ServeError,
 };
 use crate::{
     protocol::{RangeDeltaRequest, Request, SUBTREE_HASHES_MAX, SubtreesRequest},
@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Checks a request's form. This looks at the request alone.
-pub(super) fn form(request: &Request) -> Result<(), Unserved> {
+pub(super) fn form(request: &Request) -> Result<(), ServeError> {
     match request {
         Request::Chunk { first, last, .. } => ends(*first, *last),
         Request::RangeDelta(request) => range_delta(request),
@@ -32,9 +32,9 @@ pub(super) fn form(request: &Request) -> Result<(), Unserved> {
 }
 
 /// Whether the store has the data for an answer, as far as a few short reads show.
-pub(super) fn kept(store: &Store, request: &Request) -> Result<(), Unserved> {
+pub(super) fn kept(store: &Store, request: &Request) -> Result<(), ServeError> {
     if !store.is_initialized() {
-        return Err(Unserved::NotKept("this node has no ledger yet".into()));
+        return Err(ServeError::NotKept("this node has no ledger yet".into()));
     }
     match request {
         // A dropped snapshot is not served from the cache either: its other chunks are gone.
@@ -68,32 +68,32 @@ pub(super) fn kept(store: &Store, request: &Request) -> Result<(), Unserved> {
 }
 
 /// Checks that a reverse delta leads back, and not too far.
-fn reverse_delta(from: BatchNumber, to: BatchNumber) -> Result<(), Unserved> {
+fn reverse_delta(from: BatchNumber, to: BatchNumber) -> Result<(), ServeError> {
     match (1..=REVERSE_DELTA_BATCHES_MAX).contains(&from.since(to)) {
         true => Ok(()),
-        false => Err(Unserved::Malformed(format!(
+        false => Err(ServeError::Malformed(format!(
             "a reverse delta leads back 1 to {REVERSE_DELTA_BATCHES_MAX} batches, not from {from} to {to}"
         ))),
     }
 }
 
 /// Checks that a survey names each header once, in order, with the last one of the ledger at the end.
-fn survey(numbers: &[BatchNumber], last: BatchNumber) -> Result<(), Unserved> {
+fn survey(numbers: &[BatchNumber], last: BatchNumber) -> Result<(), ServeError> {
     let is_in_order = numbers.is_sorted_by(|one, other| one < other) && numbers.last() == Some(&last);
     if is_in_order {
         Ok(())
     } else {
-        Err(Unserved::Malformed("the headers of a survey are out of order".into()))
+        Err(ServeError::Malformed("the headers of a survey are out of order".into()))
     }
 }
 
-fn ends(first: Path, last: Path) -> Result<(), Unserved> {
-    if first > last { Err(Unserved::Malformed("the range of the chunk is empty".into())) } else { Ok(()) }
+fn ends(first: Path, last: Path) -> Result<(), ServeError> {
+    if first > last { Err(ServeError::Malformed("the range of the chunk is empty".into())) } else { Ok(()) }
 }
 
 /// Checks a range delta's ends and base. Each base needs a merge of its own: askers that are about as far behind must
 /// share one.
-fn range_delta(request: &RangeDeltaRequest) -> Result<(), Unserved> {
+fn range_delta(request: &RangeDeltaRequest) -> Result<(), ServeError> {
     let RangeDeltaRequest { from, to, first, last, .. } = *request;
     ends(first, last)?;
     if from >= to {
@@ -101,42 +101,42 @@ fn range_delta(request: &RangeDeltaRequest) -> Result<(), Unserved> {
     }
     match from.get().is_multiple_of(BASE_STEP) {
         true => Ok(()),
-        false => Err(Unserved::Malformed(format!(
+        false => Err(ServeError::Malformed(format!(
             "a range delta must begin after a multiple of {BASE_STEP}, not after batch {from}"
         ))),
     }
 }
 
 /// Checks an opening's bounds. Each batch's state needs a merge of its own, so askers pay for it.
-fn opening(request: &SubtreesRequest) -> Result<(), Unserved> {
+fn opening(request: &SubtreesRequest) -> Result<(), ServeError> {
     let is_bounded =
         (1..=LEVELS_MAX).contains(&request.levels) && (1..=SUBTREE_HASHES_MAX).contains(&request.hashes());
     if is_bounded {
         return Ok(());
     }
-    Err(Unserved::Malformed(format!(
+    Err(ServeError::Malformed(format!(
         "a request must name at least one place, 1 to {LEVELS_MAX} levels, and at most {SUBTREE_HASHES_MAX} hashes"
     )))
 }
 
-fn headers(first: BatchNumber, last: BatchNumber) -> Result<(), Unserved> {
+fn headers(first: BatchNumber, last: BatchNumber) -> Result<(), ServeError> {
     let is_bounded = first <= last && last.since(first) < limits::HEADERS_MAX as u64;
     if is_bounded {
         return Ok(());
     }
-    Err(Unserved::Malformed(format!(
+    Err(ServeError::Malformed(format!(
         "headers {first} to {last} are not 1 to {} headers",
         limits::HEADERS_MAX
     )))
 }
 
 /// Checks that the requested state is the one of this ledger. Nothing is revealed about another ledger's state.
-fn state(store: &Store, request: &SubtreesRequest) -> Result<(), Unserved> {
+fn state(store: &Store, request: &SubtreesRequest) -> Result<(), ServeError> {
     let SubtreesRequest { number, root, .. } = *request;
     let header = store.header(number)?.ok_or_else(|| not_kept("state", number))?;
     match header.state_root == root {
         true => Ok(()),
-        false => Err(Unserved::NotKept(format!("the state of batch {number} has another root here"))),
+        false => Err(ServeError::NotKept(format!("the state of batch {number} has another root here"))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! [`Heavy`]: the threads for work that takes seconds, and the snapshot trees that are loaded on them.
+//! [`HeavyWork`]: the threads for work that takes seconds, and the snapshot trees that are loaded on them.
 //!
 //! The threads are few and apart from those of the node's own work. So commits, execution and verification have their
 //! threads, whatever peers ask for. Loads have a thread of their own: reading a whole state takes seconds to minutes,
@@ -16,7 +16,7 @@ use slipstream_storage::{Snapshot, StorageError, Store};
 use slipstream_types::BatchNumber;
 use tokio::{sync::watch, time::Instant};
 
-use super::unserved::Unserved;
+use super::error::ServeError;
 
 /// Maximum number of threads for merges.
 const MERGE_THREADS_MAX: usize = 2;
@@ -29,7 +29,7 @@ pub(super) const LOAD_RETRY: Duration = Duration::from_secs(2);
 const FAILED_RETRY: Duration = Duration::from_secs(300);
 
 /// See the module.
-pub(super) struct Heavy {
+pub(super) struct HeavyWork {
     merging: Threads,
     loading: Threads,
     /// Snapshots whose tree is loading (`None`) or failed to load, and until when that counts.
@@ -38,16 +38,16 @@ pub(super) struct Heavy {
     ended: watch::Sender<()>,
 }
 
-impl Default for Heavy {
+impl Default for HeavyWork {
     fn default() -> Self {
         let (merging, loading, loads) = Default::default();
-        Heavy { merging, loading, loads, ended: watch::Sender::new(()) }
+        HeavyWork { merging, loading, loads, ended: watch::Sender::new(()) }
     }
 }
 
-impl Heavy {
+impl HeavyWork {
     /// Runs a merge on these threads. The caller waits.
-    pub(super) fn merge<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Unserved> {
+    pub(super) fn merge<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, ServeError> {
         self.merging.run("serve-merge", self.merge_threads(), work)
     }
 
@@ -64,7 +64,7 @@ impl Heavy {
         self: &Arc<Self>,
         store: &Store,
         number: BatchNumber,
-    ) -> Result<Option<watch::Receiver<()>>, Unserved> {
+    ) -> Result<Option<watch::Receiver<()>>, ServeError> {
         // Subscribes before the look, so that an end in between is not missed.
         let ended = self.ended.subscribe();
         let Some(snapshot) = store.snapshot(number)?.filter(|snapshot| !snapshot.is_ready()) else {
@@ -74,11 +74,11 @@ impl Heavy {
         let mut loads = self.loads.lock();
         loads.retain(|_, until| until.is_none_or(|until| now < until));
         match loads.get(&number) {
-            Some(Some(_)) => return Err(Unserved::Failed("this node cannot read the snapshot")),
+            Some(Some(_)) => return Err(ServeError::Failed("this node cannot read the snapshot")),
             Some(None) => {}
             None => {
                 loads.insert(number, None);
-                let load = Load { heavy: Arc::clone(self), number, failed: true };
+                let load = SnapshotLoad { heavy: Arc::clone(self), number, failed: true };
                 tokio::task::spawn_blocking(move || load.run(&snapshot));
             }
         }
@@ -94,7 +94,12 @@ struct Threads {
 }
 
 impl Threads {
-    fn run<T: Send>(&self, name: &str, count: usize, work: impl FnOnce() -> T + Send) -> Result<T, Unserved> {
+    fn run<T: Send>(
+        &self,
+        name: &str,
+        count: usize,
+        work: impl FnOnce() -> T + Send,
+    ) -> Result<T, ServeError> {
         let pool = self.pool.get_or_init(|| {
             let names = name.to_string();
             let builder = ThreadPoolBuilder::new().num_threads(count);
@@ -108,21 +113,21 @@ impl Threads {
         });
         pool.as_ref()
             .map(|pool| pool.install(work))
-            .ok_or(Unserved::Failed("this node has no threads for this work"))
+            .ok_or(ServeError::Failed("this node has no threads for this work"))
     }
 }
 
 /// A tree that is being loaded.
-struct Load {
-    heavy: Arc<Heavy>,
+struct SnapshotLoad {
+    heavy: Arc<HeavyWork>,
     number: BatchNumber,
     failed: bool,
 }
 
-impl Load {
+impl SnapshotLoad {
     fn run(mut self, snapshot: &Snapshot) {
         let began = Instant::now();
-        let loaded: Result<Result<(), StorageError>, Unserved> =
+        let loaded: Result<Result<(), StorageError>, ServeError> =
             self.heavy.loading.run("serve-load", 1, || snapshot.load());
         match loaded {
             Ok(Ok(())) => {
@@ -139,7 +144,7 @@ impl Load {
     }
 }
 
-impl Drop for Load {
+impl Drop for SnapshotLoad {
     fn drop(&mut self) {
         let mut loads = self.heavy.loads.lock();
         match self.failed {
@@ -160,7 +165,7 @@ mod tests {
     /// Goal: a merge runs while a whole state is being read.
     #[test]
     fn a_merge_does_not_wait_for_a_load() {
-        let heavy = Heavy::default();
+        let heavy = HeavyWork::default();
         let (merged, gate) = mpsc::channel();
         let (begun, loads) = mpsc::channel();
         let load = move || {

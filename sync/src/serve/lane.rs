@@ -67,18 +67,18 @@ struct State {
 
 struct Queue {
     class: Class,
-    waiters: VecDeque<(u64, oneshot::Sender<Place>)>,
+    waiters: VecDeque<(u64, oneshot::Sender<Permit>)>,
 }
 
 /// The right to work in a lane, until it is dropped.
-pub(super) struct Place {
+pub(super) struct Permit {
     shared: Arc<Shared>,
     peer: PeerId,
 }
 
 /// No place became free in time, or too many requests wait already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Full {
+pub(super) struct LaneFull {
     /// Time until the asker should retry.
     pub(super) retry_after: Duration,
 }
@@ -89,8 +89,8 @@ impl Lane {
     }
 
     /// Waits for a place until it is the peer's turn. Dropping the future gives the turn up.
-    pub(super) async fn enter(&self, peer: PeerId, class: Class) -> Result<Place, Full> {
-        let full = Full { retry_after: self.0.limits.wait };
+    pub(super) async fn enter(&self, peer: PeerId, class: Class) -> Result<Permit, LaneFull> {
+        let full = LaneFull { retry_after: self.0.limits.wait };
         let mut waiting = self.queue(peer, class).ok_or(full)?;
         match timeout(self.0.limits.wait, &mut waiting.place).await {
             Ok(Ok(place)) => Ok(place),
@@ -99,7 +99,7 @@ impl Lane {
         }
     }
 
-    fn queue(&self, peer: PeerId, class: Class) -> Option<Waiting> {
+    fn queue(&self, peer: PeerId, class: Class) -> Option<QueuedRequest> {
         let (sender, place) = oneshot::channel();
         let mut state = self.0.state.lock();
         if state.waiting >= self.0.limits.waiting && !state.displace(&peer) {
@@ -113,7 +113,7 @@ impl Lane {
         queue.waiters.push_back((id, sender));
         drop(state);
         self.0.grant();
-        Some(Waiting { shared: Arc::clone(&self.0), peer, id, place })
+        Some(QueuedRequest { shared: Arc::clone(&self.0), peer, id, place })
     }
 
     /// Number of requests that hold a place, and of those that wait.
@@ -130,14 +130,14 @@ impl Shared {
         loop {
             let Some((peer, sender)) = self.state.lock().next(&self.limits) else { return };
             // If an asker gives up at this moment, it drops the place, which is given out again.
-            let _ = sender.send(Place { shared: Arc::clone(self), peer });
+            let _ = sender.send(Permit { shared: Arc::clone(self), peer });
         }
     }
 }
 
 impl State {
     /// Picks the peer whose turn it is, and books its place.
-    fn next(&mut self, limits: &Limits) -> Option<(PeerId, oneshot::Sender<Place>)> {
+    fn next(&mut self, limits: &Limits) -> Option<(PeerId, oneshot::Sender<Permit>)> {
         if self.taken >= limits.places {
             return None;
         }
@@ -187,7 +187,7 @@ impl State {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         let mut state = self.shared.state.lock();
         state.taken -= 1;
@@ -203,14 +203,14 @@ impl Drop for Place {
 }
 
 /// A request in a queue. Dropping it takes it out of the queue.
-struct Waiting {
+struct QueuedRequest {
     shared: Arc<Shared>,
     peer: PeerId,
     id: u64,
-    place: oneshot::Receiver<Place>,
+    place: oneshot::Receiver<Permit>,
 }
 
-impl Drop for Waiting {
+impl Drop for QueuedRequest {
     fn drop(&mut self) {
         let mut state = self.shared.state.lock();
         let Some(queue) = state.queues.get_mut(&self.peer) else { return };
@@ -237,7 +237,7 @@ mod tests {
         PublicKey([id; 32])
     }
 
-    fn now(lane: &Lane, id: u8) -> Option<Place> {
+    fn now(lane: &Lane, id: u8) -> Option<Permit> {
         lane.enter(peer(id), Class::Stranger).now_or_never().and_then(Result::ok)
     }
 
@@ -250,7 +250,7 @@ mod tests {
         let other = now(&lane, 2);
         assert!(other.is_some());
         let full = lane.enter(peer(3), Class::Stranger).await.err();
-        assert_eq!(full, Some(Full { retry_after: LIMITS.wait }));
+        assert_eq!(full, Some(LaneFull { retry_after: LIMITS.wait }));
         assert_eq!(lane.load(), (4, 0), "who gave up waits no more");
         drop(held);
         assert!(now(&lane, 3).is_some());

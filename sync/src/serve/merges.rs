@@ -16,8 +16,8 @@ use slipstream_types::BatchNumber;
 use tokio::{runtime::Handle, sync::watch, time::Instant};
 
 use super::{
+    error::ServeError,
     lane::{Lane, Limits},
-    unserved::Unserved,
 };
 
 /// Maximum bytes of memory for one merge: 199,728 keys of 168 bytes. A client with the default bound of 512 MiB counts
@@ -53,7 +53,7 @@ const STATE_IDLE: Duration = Duration::from_secs(60);
 
 /// The subject of a merge.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Merging {
+pub(super) enum MergeKey {
     /// The range delta after the first batch up to the second.
     Range(BatchNumber, BatchNumber),
     /// The state after a batch.
@@ -62,13 +62,13 @@ pub(super) enum Merging {
 
 /// The result of a merge.
 #[derive(Clone, Debug)]
-pub(super) enum Merged {
+pub(super) enum MergeOutput {
     Range(Arc<RangeDelta>),
     State(Arc<StateAt>),
 }
 
 /// A merge, or the lasting reason why it is impossible.
-pub(super) type Merge = Result<Merged, Refusal>;
+pub(super) type Merge = Result<MergeOutput, Refusal>;
 
 /// Merges by their subject, and the places in which they are made.
 pub(super) struct Merges {
@@ -82,14 +82,14 @@ pub(super) struct Merges {
 #[derive(Default)]
 struct State {
     /// The most recently used one is last.
-    kept: Vec<Kept>,
-    making: BTreeSet<Merging>,
+    kept: Vec<CachedMerge>,
+    making: BTreeSet<MergeKey>,
     /// Whether a task waits for the states to become idle.
     is_swept: bool,
 }
 
-struct Kept {
-    range: Merging,
+struct CachedMerge {
+    range: MergeKey,
     merge: Merge,
     /// The peer that it was made for.
     peer: PeerId,
@@ -98,16 +98,16 @@ struct Kept {
 }
 
 /// Where a merge stands.
-pub(super) enum Look {
-    Kept(Merge),
-    Making,
+pub(super) enum MergeLookup {
+    Cached(Merge),
+    InProgress,
     Absent,
 }
 
 /// The duty to make one merge. Others wait for it until it is dropped.
-pub(super) struct Making<'a> {
+pub(super) struct MergeGuard<'a> {
     merges: &'a Merges,
-    range: Merging,
+    range: MergeKey,
 }
 
 impl Default for Merges {
@@ -123,33 +123,33 @@ impl Default for Merges {
 
 impl Merges {
     /// The lane in which a merge is made.
-    pub(super) fn lane(&self, range: Merging) -> &Lane {
+    pub(super) fn lane(&self, range: MergeKey) -> &Lane {
         match range {
-            Merging::Range(..) => &self.ranges,
-            Merging::State(_) => &self.states,
+            MergeKey::Range(..) => &self.ranges,
+            MergeKey::State(_) => &self.states,
         }
     }
 
     /// Looks a merge up. A kept one counts as used.
-    pub(super) fn look(&self, range: Merging) -> Look {
+    pub(super) fn look(&self, range: MergeKey) -> MergeLookup {
         let mut state = self.state.lock();
         match state.kept.iter().position(|kept| kept.range == range) {
             Some(at) => {
                 state.kept[at..].rotate_left(1);
                 let kept = state.kept.last_mut().expect("it was found");
                 kept.used = Instant::now();
-                Look::Kept(kept.merge.clone())
+                MergeLookup::Cached(kept.merge.clone())
             }
-            None if state.making.contains(&range) => Look::Making,
-            None => Look::Absent,
+            None if state.making.contains(&range) => MergeLookup::InProgress,
+            None => MergeLookup::Absent,
         }
     }
 
     /// Takes the right to make a merge; `None` if it is kept or being made.
-    pub(super) fn begin(&self, range: Merging) -> Option<Making<'_>> {
+    pub(super) fn begin(&self, range: MergeKey) -> Option<MergeGuard<'_>> {
         let mut state = self.state.lock();
         let is_free = state.kept.iter().all(|kept| kept.range != range) && state.making.insert(range);
-        is_free.then(|| Making { merges: self, range })
+        is_free.then(|| MergeGuard { merges: self, range })
     }
 
     /// Returns a receiver that is notified of every change from now on.
@@ -161,15 +161,15 @@ impl Merges {
     #[cfg(test)]
     pub(super) fn kept(&self) -> (u64, usize) {
         let state = self.state.lock();
-        (state.kept.iter().map(Kept::bytes).sum(), state.kept.len())
+        (state.kept.iter().map(CachedMerge::bytes).sum(), state.kept.len())
     }
 }
 
-impl Making<'_> {
+impl MergeGuard<'_> {
     /// Keeps a merge that was made for a peer.
     pub(super) fn land(self, peer: PeerId, merge: Merge) {
         let mut state = self.merges.state.lock();
-        let kept = Kept { range: self.range, merge, peer, used: Instant::now() };
+        let kept = CachedMerge { range: self.range, merge, peer, used: Instant::now() };
         let (is_state, limits) = (kept.is_state(), kept.limits());
         state.kept.push(kept);
         state.trim(is_state, limits);
@@ -191,7 +191,7 @@ async fn sweep(state: Weak<Mutex<State>>) {
     }
 }
 
-impl Drop for Making<'_> {
+impl Drop for MergeGuard<'_> {
     fn drop(&mut self) {
         self.merges.state.lock().making.remove(&self.range);
         self.merges.changed.send_replace(());
@@ -228,9 +228,9 @@ impl State {
     }
 }
 
-impl Kept {
+impl CachedMerge {
     fn is_state(&self) -> bool {
-        matches!(self.range, Merging::State(_))
+        matches!(self.range, MergeKey::State(_))
     }
 
     /// Maximum number of merges of its kind that are kept, and their bytes.
@@ -240,8 +240,8 @@ impl Kept {
 
     fn bytes(&self) -> u64 {
         match &self.merge {
-            Ok(Merged::Range(merged)) => merged.bytes(),
-            Ok(Merged::State(state)) => state.bytes(),
+            Ok(MergeOutput::Range(merged)) => merged.bytes(),
+            Ok(MergeOutput::State(state)) => state.bytes(),
             Err(_) => 0,
         }
     }
@@ -251,19 +251,19 @@ impl Kept {
 ///
 /// # Errors
 /// An error that another attempt may avoid.
-pub(super) fn merge(store: &Store, merging: Merging) -> Result<Merge, Unserved> {
+pub(super) fn merge(store: &Store, merging: MergeKey) -> Result<Merge, ServeError> {
     let merged = match merging {
-        Merging::Range(from, to) => {
-            store.range_delta(from, to, MERGE_BYTES_MAX).map(|merged| Merged::Range(Arc::new(merged)))
+        MergeKey::Range(from, to) => {
+            store.range_delta(from, to, MERGE_BYTES_MAX).map(|merged| MergeOutput::Range(Arc::new(merged)))
         }
-        Merging::State(number) => {
-            store.state_at(number, STATE_BYTES_MAX).map(|state| Merged::State(Arc::new(state)))
+        MergeKey::State(number) => {
+            store.state_at(number, STATE_BYTES_MAX).map(|state| MergeOutput::State(Arc::new(state)))
         }
     };
     match merged {
         Ok(merged) => Ok(Ok(merged)),
         Err(error @ (StorageError::RangeDelta(_) | StorageError::Repair(_))) => {
-            Ok(Err(Unserved::from(error).into_refusal()))
+            Ok(Err(ServeError::from(error).into_refusal()))
         }
         Err(error) => Err(error.into()),
     }
@@ -286,8 +286,8 @@ mod tests {
         assert!(keys * key_bytes <= RANGE_DELTA_BYTES_MAX - (64 << 20), "{}", keys * key_bytes);
     }
 
-    fn range(from: u64) -> Merging {
-        Merging::Range(BatchNumber::new(from), BatchNumber::new(1_000))
+    fn range(from: u64) -> MergeKey {
+        MergeKey::Range(BatchNumber::new(from), BatchNumber::new(1_000))
     }
 
     fn keep(merges: &Merges, id: u8, from: u64) {
@@ -296,7 +296,7 @@ mod tests {
     }
 
     fn is_kept(merges: &Merges, from: u64) -> bool {
-        matches!(merges.look(range(from)), Look::Kept(_))
+        matches!(merges.look(range(from)), MergeLookup::Cached(_))
     }
 
     #[test]
@@ -321,7 +321,7 @@ mod tests {
     }
 
     fn keep_state(merges: &Merges, id: u8, number: u64) {
-        let making = merges.begin(Merging::State(BatchNumber::new(number))).unwrap();
+        let making = merges.begin(MergeKey::State(BatchNumber::new(number))).unwrap();
         making.land(PublicKey([id; 32]), Err(Refusal::not_kept("too large")));
     }
 
@@ -334,7 +334,7 @@ mod tests {
         keep_state(&merges, 1, 0);
         (1..1_000).for_each(|number| keep_state(&merges, 2, number));
         assert!((0..KEPT_MAX as u64).all(|from| is_kept(&merges, from)));
-        assert!(matches!(merges.look(Merging::State(BatchNumber::GENESIS)), Look::Kept(_)));
+        assert!(matches!(merges.look(MergeKey::State(BatchNumber::GENESIS)), MergeLookup::Cached(_)));
         assert_eq!(merges.kept().1, KEPT_MAX + STATES_MAX);
     }
 
@@ -349,7 +349,7 @@ mod tests {
             (0..100).for_each(|number| keep_state(&merges, 1, 100 * round + number));
             assert_eq!((merges.kept().1, tasks() - before), (STATES_MAX, 1));
             tokio::time::sleep(STATE_IDLE / 2).await;
-            merges.look(Merging::State(BatchNumber::new(100 * round + 99)));
+            merges.look(MergeKey::State(BatchNumber::new(100 * round + 99)));
             tokio::time::sleep(STATE_IDLE / 2 + Duration::from_secs(1)).await;
             assert_eq!((merges.kept().1, tasks() - before), (1, 1), "one was asked for");
             tokio::time::sleep(STATE_IDLE).await;
@@ -362,10 +362,10 @@ mod tests {
         let merges = Merges::default();
         let mut changes = merges.changes();
         let making = merges.begin(range(1)).unwrap();
-        assert!(merges.begin(range(1)).is_none() && matches!(merges.look(range(1)), Look::Making));
+        assert!(merges.begin(range(1)).is_none() && matches!(merges.look(range(1)), MergeLookup::InProgress));
         drop(making);
         changes.changed().await.unwrap();
-        assert!(matches!(merges.look(range(1)), Look::Absent), "it was given up");
+        assert!(matches!(merges.look(range(1)), MergeLookup::Absent), "it was given up");
         keep(&merges, 1, 1);
         changes.changed().await.unwrap();
         assert!(is_kept(&merges, 1) && merges.begin(range(1)).is_none());

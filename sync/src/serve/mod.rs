@@ -5,7 +5,7 @@
 //!              ┌────────────────────────────────────────────────────────────────────────────┘
 //!              ├─▶ answer (summary, offer, origin, range proof)
 //!              └─▶ PartCache ─ hit, or made once ─▶ certificate and proof before it ─▶ answer
-//!                      └─ range delta, subtrees: Merges, charged again, in a lane and on threads (Heavy) of its own
+//!                      └─ range delta, subtrees: Merges, charged again, in a lane and on threads (HeavyWork) of its own
 //! ```
 //!
 //! Cheap and urgent requests (where the head is, what ends an epoch) never wait behind megabytes from the disk. Neither
@@ -20,6 +20,7 @@ mod answer;
 mod cache;
 mod check;
 mod cost;
+mod error;
 mod heavy;
 mod lane;
 mod merges;
@@ -27,7 +28,6 @@ mod meter;
 mod steps;
 #[cfg(test)]
 mod tests;
-mod unserved;
 
 use std::{
     collections::BTreeSet,
@@ -48,11 +48,11 @@ use self::{
     answer::{Prepared, prepare},
     cache::PartCache,
     cost::{Cost, Kind},
-    heavy::Heavy,
-    lane::{Class, Lane, Limits, Place},
+    error::ServeError,
+    heavy::HeavyWork,
+    lane::{Class, Lane, Limits, Permit},
     merges::{Merges, merge},
     meter::{Allowance, Allowances, ConnectedSince, Debit, Meter},
-    unserved::Unserved,
 };
 use crate::{
     SyncConfig,
@@ -83,7 +83,7 @@ struct Shared {
     store: Store,
     cache: Arc<PartCache>,
     merges: Merges,
-    heavy: Arc<Heavy>,
+    heavy: Arc<HeavyWork>,
     cheap: Lane,
     disk: Lane,
     meter: Arc<Meter>,
@@ -182,7 +182,7 @@ impl SyncServer {
     /// retry later: it exceeded its rate, others are served first, or a tree is being loaded.
     pub async fn handle(&self, peer: PeerId, payload: Vec<u8>) -> Result<Payload, Refusal> {
         self.serve(peer, &payload).await.map_err(|unserved| {
-            if matches!(unserved, Unserved::Busy { .. }) {
+            if matches!(unserved, ServeError::Busy { .. }) {
                 self.shared.refused_busy.fetch_add(1, Ordering::Relaxed);
             }
             unserved.into_refusal()
@@ -202,9 +202,9 @@ impl SyncServer {
         }
     }
 
-    async fn serve(&self, peer: PeerId, payload: &[u8]) -> Result<Payload, Unserved> {
+    async fn serve(&self, peer: PeerId, payload: &[u8]) -> Result<Payload, ServeError> {
         let request: Request = codec::decode("sync request", payload, REQUEST_BYTES_MAX)
-            .map_err(|error| Unserved::Malformed(error.to_string()))?;
+            .map_err(|error| ServeError::Malformed(error.to_string()))?;
         check::form(&request)?;
         let (kind, cost) = Cost::of(&request);
         let asker = self.admit(peer, kind, cost).await?;
@@ -217,7 +217,7 @@ impl SyncServer {
     }
 
     /// Charges a peer, and waits until its earlier debt is paid.
-    async fn admit(&self, peer: PeerId, kind: Kind, cost: Cost) -> Result<Asker, Unserved> {
+    async fn admit(&self, peer: PeerId, kind: Kind, cost: Cost) -> Result<Asker, ServeError> {
         let now = Instant::now();
         let class = self.shared.meter.class(&peer, now);
         let admitted = self.shared.meter.admit(peer, kind, cost, WAIT_MAX, now);
@@ -230,13 +230,13 @@ impl SyncServer {
     async fn work<T: Send + 'static>(
         &self,
         asker: &Asker,
-        work: impl FnOnce(&Shared) -> Result<T, Unserved> + Send + 'static,
-    ) -> Result<T, Unserved> {
+        work: impl FnOnce(&Shared) -> Result<T, ServeError> + Send + 'static,
+    ) -> Result<T, ServeError> {
         let lane = match asker.kind {
             Kind::Cheap => &self.shared.cheap,
             Kind::Disk => &self.shared.disk,
         };
-        let late = Unserved::Busy { retry_after: merges::RETRY, why: "other peers are served first" };
+        let late = ServeError::Busy { retry_after: merges::RETRY, why: "other peers are served first" };
         let entered = timeout_at(asker.waits_until, lane.enter(asker.peer, asker.class)).await;
         let place = entered.map_err(|_| late)??;
         self.work_in(place, asker, 1, work).await
@@ -245,11 +245,11 @@ impl SyncServer {
     /// As [`SyncServer::work`], in a place that the asker has. The work takes `threads` threads.
     async fn work_in<T: Send + 'static>(
         &self,
-        place: Place,
+        place: Permit,
         asker: &Asker,
         threads: u32,
-        work: impl FnOnce(&Shared) -> Result<T, Unserved> + Send + 'static,
-    ) -> Result<T, Unserved> {
+        work: impl FnOnce(&Shared) -> Result<T, ServeError> + Send + 'static,
+    ) -> Result<T, ServeError> {
         let (shared, debit) = (Arc::clone(&self.shared), Arc::clone(&asker.debit));
         // The work owns the place and makes the charge, because it runs on when the peer disconnects and this future is
         // dropped.
@@ -261,12 +261,12 @@ impl SyncServer {
             done
         };
         let worked = tokio::task::spawn_blocking(work).await;
-        worked.map_err(|_| Unserved::Failed("the request failed on this node"))?
+        worked.map_err(|_| ServeError::Failed("the request failed on this node"))?
     }
 }
 
-fn in_debt(wait: Duration) -> Unserved {
-    Unserved::Busy { retry_after: wait, why: "you have used more than your share of this node" }
+fn in_debt(wait: Duration) -> ServeError {
+    ServeError::Busy { retry_after: wait, why: "you have used more than your share of this node" }
 }
 
 /// Answers one request from a store at once, without cache and limits. Simulated servers use it.
@@ -277,10 +277,10 @@ fn in_debt(wait: Duration) -> Unserved {
 pub fn answer(store: &Store, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
     let request: Request = codec::decode("sync request", payload, REQUEST_BYTES_MAX)
         .map_err(|error| Refusal::malformed(error.to_string()))?;
-    answer_at_once(store, request).map(Payload::into_vec).map_err(Unserved::into_refusal)
+    answer_at_once(store, request).map(Payload::into_vec).map_err(ServeError::into_refusal)
 }
 
-fn answer_at_once(store: &Store, request: Request) -> Result<Payload, Unserved> {
+fn answer_at_once(store: &Store, request: Request) -> Result<Payload, ServeError> {
     check::form(&request)?;
     check::kept(store, &request)?;
     let common = match prepare(store, request)? {
@@ -292,6 +292,6 @@ fn answer_at_once(store: &Store, request: Request) -> Result<Payload, Unserved> 
         .map(|range| merge(store, range))
         .transpose()?
         .transpose()
-        .map_err(Unserved::Refused)?;
+        .map_err(ServeError::Refused)?;
     common.answer(store, &common.make(store, merged.as_ref())?)
 }

@@ -12,14 +12,14 @@ use tokio::{
 use super::{
     Asker, Shared, SyncServer,
     answer::{Common, Prepared, prepare, proved_by},
-    cache::{Outcome, Part, Turn},
+    cache::{Outcome, Part, PartLookup},
     check,
     cost::{Kind, MERGE},
+    error::ServeError,
     heavy::{LOAD_RETRY, LOAD_WAIT},
     in_debt,
-    lane::{Full, Place},
-    merges::{self, Look, Merged, Merging, merge},
-    unserved::Unserved,
+    lane::{LaneFull, Permit},
+    merges::{self, MergeKey, MergeLookup, MergeOutput, merge},
 };
 use crate::protocol::Request;
 
@@ -31,16 +31,16 @@ const PART_WAIT: Duration = Duration::from_secs(5);
 enum Step {
     Answer(Payload),
     /// The tree of a snapshot is being loaded. A merge that is needed too does not wait for that.
-    Load(Request, Option<Merging>, watch::Receiver<()>),
+    Load(Request, Option<MergeKey>, watch::Receiver<()>),
     /// Another asker makes the part.
     Wait(Arc<Common>, watch::Receiver<Option<Outcome>>),
     /// The deltas of a range must be merged first.
-    Merge(Arc<Common>, Merging),
+    Merge(Arc<Common>, MergeKey),
 }
 
 impl SyncServer {
     /// Takes a request that is paid for from step to step.
-    pub(super) async fn answer(&self, asker: &Asker, request: Request) -> Result<Payload, Unserved> {
+    pub(super) async fn answer(&self, asker: &Asker, request: Request) -> Result<Payload, ServeError> {
         let mut step = self.work(asker, move |shared| begin(shared, request)).await?;
         loop {
             step = match step {
@@ -56,7 +56,7 @@ impl SyncServer {
                 }
                 Step::Wait(common, waiting) => match outcome(waiting, asker.until(PART_WAIT)).await? {
                     Some(part) => {
-                        let part = part.map_err(Unserved::Refused)?;
+                        let part = part.map_err(ServeError::Refused)?;
                         self.work(asker, move |shared| finish(shared, &common, &part)).await?
                     }
                     // The leader failed: another asker makes it, perhaps this one.
@@ -72,20 +72,20 @@ impl SyncServer {
 
     /// Returns a merge, which one of all askers makes. If the place or the merge takes too long, all askers must
     /// retry, even the one that makes it. The work goes on.
-    pub(super) async fn merged(&self, asker: &Asker, range: Merging) -> Result<Merged, Unserved> {
-        let late = Unserved::Busy { retry_after: merges::RETRY, why: "the deltas are being merged" };
+    pub(super) async fn merged(&self, asker: &Asker, range: MergeKey) -> Result<MergeOutput, ServeError> {
+        let late = ServeError::Busy { retry_after: merges::RETRY, why: "the deltas are being merged" };
         let until = asker.until(merges::LIMITS.wait);
         timeout_at(until, self.merged_at_last(asker, range)).await.unwrap_or(Err(late))
     }
 
-    async fn merged_at_last(&self, asker: &Asker, range: Merging) -> Result<Merged, Unserved> {
+    async fn merged_at_last(&self, asker: &Asker, range: MergeKey) -> Result<MergeOutput, ServeError> {
         let merges = &self.shared.merges;
         let mut changes = merges.changes();
         loop {
             match merges.look(range) {
-                Look::Kept(merge) => return merge.map_err(Unserved::Refused),
-                Look::Making => _ = changes.changed().await,
-                Look::Absent => {
+                MergeLookup::Cached(merge) => return merge.map_err(ServeError::Refused),
+                MergeLookup::InProgress => _ = changes.changed().await,
+                MergeLookup::Absent => {
                     let Some(place) = self.merge_place(asker, range).await? else { continue };
                     self.merge(place, asker, range).await?;
                 }
@@ -94,13 +94,13 @@ impl SyncServer {
     }
 
     /// Waits for a place to make a merge; returns `None` if it was made meanwhile.
-    async fn merge_place(&self, asker: &Asker, range: Merging) -> Result<Option<Place>, Unserved> {
+    async fn merge_place(&self, asker: &Asker, range: MergeKey) -> Result<Option<Permit>, ServeError> {
         let merges = &self.shared.merges;
         let mut changes = merges.changes();
         let entering = merges.lane(range).enter(asker.peer, asker.class);
         tokio::pin!(entering);
         loop {
-            if matches!(merges.look(range), Look::Kept(_)) {
+            if matches!(merges.look(range), MergeLookup::Cached(_)) {
                 return Ok(None);
             }
             tokio::select! {
@@ -112,7 +112,7 @@ impl SyncServer {
 
     /// Makes a merge. Only the asker that makes it pays for it: the chunks of one range are requested side by side. A
     /// debtor does not wait here, where its wait would hold the place.
-    async fn merge(&self, place: Place, asker: &Asker, range: Merging) -> Result<(), Unserved> {
+    async fn merge(&self, place: Permit, asker: &Asker, range: MergeKey) -> Result<(), ServeError> {
         let (peer, now) = (asker.peer, Instant::now());
         let admitted = self.shared.meter.admit(peer, Kind::Disk, MERGE, Duration::ZERO, now);
         let (debit, _) = admitted.map_err(in_debt)?;
@@ -130,8 +130,8 @@ impl SyncServer {
 }
 
 /// Waits until any load ends. If the wait is too long, the asker must retry.
-async fn load_ended(mut ended: watch::Receiver<()>, until: Instant) -> Result<(), Unserved> {
-    let late = Unserved::Busy { retry_after: LOAD_RETRY, why: "the snapshot is being loaded" };
+async fn load_ended(mut ended: watch::Receiver<()>, until: Instant) -> Result<(), ServeError> {
+    let late = ServeError::Busy { retry_after: LOAD_RETRY, why: "the snapshot is being loaded" };
     timeout_at(until, ended.changed()).await.map_or(Err(late), |_| Ok(()))
 }
 
@@ -140,22 +140,22 @@ async fn load_ended(mut ended: watch::Receiver<()>, until: Instant) -> Result<()
 async fn outcome(
     mut waiting: watch::Receiver<Option<Outcome>>,
     until: Instant,
-) -> Result<Option<Outcome>, Unserved> {
-    let late = Unserved::Busy { retry_after: merges::RETRY, why: "the answer is being made" };
+) -> Result<Option<Outcome>, ServeError> {
+    let late = ServeError::Busy { retry_after: merges::RETRY, why: "the answer is being made" };
     match timeout_at(until, waiting.wait_for(Option::is_some)).await {
         Ok(made) => Ok(made.ok().and_then(|made| made.clone())),
         Err(_) => Err(late),
     }
 }
 
-fn begin(shared: &Shared, request: Request) -> Result<Step, Unserved> {
+fn begin(shared: &Shared, request: Request) -> Result<Step, ServeError> {
     check::kept(&shared.store, &request)?;
     if let Some(number) = proved_by(&shared.store, &request)
         && let Some(ended) = shared.heavy.ready(&shared.store, number)?
     {
         let merging = match &request {
             // The merge does not need the tree; only its chunks do.
-            Request::RangeDelta(delta) => Some(Merging::Range(delta.from, delta.to)),
+            Request::RangeDelta(delta) => Some(MergeKey::Range(delta.from, delta.to)),
             _ => None,
         };
         return Ok(Step::Load(request, merging, ended));
@@ -168,16 +168,16 @@ fn begin(shared: &Shared, request: Request) -> Result<Step, Unserved> {
 
 /// Gets the part of a request from the cache, or makes it here and now. The leading asker already has a place, so no
 /// asker of the part waits for another's turn.
-fn make(shared: &Shared, common: Arc<Common>, merged: Option<Merged>) -> Result<Step, Unserved> {
+fn make(shared: &Shared, common: Arc<Common>, merged: Option<MergeOutput>) -> Result<Step, ServeError> {
     let key = common.key()?;
     let unmerged = common.merge().filter(|_| merged.is_none());
     if let Some(range) = unmerged.filter(|_| !shared.cache.has(&key)) {
         return Ok(Step::Merge(common, range));
     }
     let lead = match shared.cache.turn(&key) {
-        Turn::Hit(part) => return finish(shared, &common, &part),
-        Turn::Wait(waiting) => return Ok(Step::Wait(common, waiting)),
-        Turn::Lead(lead) => lead,
+        PartLookup::Hit(part) => return finish(shared, &common, &part),
+        PartLookup::Wait(waiting) => return Ok(Step::Wait(common, waiting)),
+        PartLookup::Lead(lead) => lead,
     };
     if let Some(range) = unmerged {
         // The cache evicted it just now.
@@ -188,20 +188,20 @@ fn make(shared: &Shared, common: Arc<Common>, merged: Option<Merged>) -> Result<
         Err(unserved) => {
             let refusal = unserved.into_refusal();
             lead.land(Err(refusal.clone()));
-            return Err(Unserved::Refused(refusal));
+            return Err(ServeError::Refused(refusal));
         }
     };
     lead.land(Ok(Arc::clone(&part)));
     finish(shared, &common, &part)
 }
 
-fn finish(shared: &Shared, common: &Common, part: &Part) -> Result<Step, Unserved> {
+fn finish(shared: &Shared, common: &Common, part: &Part) -> Result<Step, ServeError> {
     Ok(Step::Answer(common.answer(&shared.store, part)?))
 }
 
-impl From<Full> for Unserved {
-    fn from(full: Full) -> Self {
-        Unserved::Busy { retry_after: full.retry_after, why: "other peers are served first" }
+impl From<LaneFull> for ServeError {
+    fn from(full: LaneFull) -> Self {
+        ServeError::Busy { retry_after: full.retry_after, why: "other peers are served first" }
     }
 }
 
@@ -216,7 +216,7 @@ mod tests {
         let began = Instant::now();
         let refused = load_ended(waiting, Instant::now() + LOAD_WAIT).await;
         let is_late =
-            matches!(&refused, Err(Unserved::Busy { retry_after, .. }) if *retry_after == LOAD_RETRY);
+            matches!(&refused, Err(ServeError::Busy { retry_after, .. }) if *retry_after == LOAD_RETRY);
         assert!(is_late, "{refused:?}");
         assert_eq!(began.elapsed(), LOAD_WAIT);
         let waiting = ended.subscribe();
@@ -231,7 +231,7 @@ mod tests {
         let (stuck, waiting) = watch::channel(None);
         let began = Instant::now();
         let refused = outcome(waiting, Instant::now() + PART_WAIT).await;
-        assert!(matches!(refused, Err(Unserved::Busy { .. })) && began.elapsed() == PART_WAIT);
+        assert!(matches!(refused, Err(ServeError::Busy { .. })) && began.elapsed() == PART_WAIT);
         drop(stuck);
 
         let (failed, waiting) = watch::channel::<Option<Outcome>>(None);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use slipstream_storage::StorageConfig;
 use slipstream_types::{BatchNumber, Path, PublicKey};
 
-use super::{cost::MERGE, merges::Merging, *};
+use super::{cost::MERGE, merges::MergeKey, *};
 use crate::protocol::RangeDeltaRequest;
 
 fn peer(id: u8) -> PeerId {
@@ -107,7 +107,7 @@ async fn what_is_cheap_does_not_wait_for_what_is_dear() {
 #[tokio::test(start_paused = true)]
 async fn a_merge_waits_in_its_own_lane() {
     let server = server();
-    let range = Merging::Range(BatchNumber::GENESIS, BatchNumber::new(70));
+    let range = MergeKey::Range(BatchNumber::GENESIS, BatchNumber::new(70));
     let lane = server.shared.merges.lane(range);
     let held = [lane.enter(peer(1), Class::Stranger).await, lane.enter(peer(2), Class::Stranger).await];
     let asker = server.admit(peer(3), Kind::Disk, MERGE).await.unwrap();
@@ -128,7 +128,7 @@ async fn a_merge_waits_in_its_own_lane() {
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_for_a_merge_without_end() {
     let server = server();
-    let range = Merging::Range(BatchNumber::GENESIS, BatchNumber::new(70));
+    let range = MergeKey::Range(BatchNumber::GENESIS, BatchNumber::new(70));
     let making = server.shared.merges.begin(range).unwrap();
     let asker = server.admit(peer(3), Kind::Disk, MERGE).await.unwrap();
     let began = Instant::now();
@@ -143,18 +143,18 @@ async fn nobody_waits_for_a_merge_without_end() {
 #[tokio::test(start_paused = true)]
 async fn all_waits_of_a_request_have_one_deadline() {
     let server = server();
-    let range = Merging::Range(BatchNumber::GENESIS, BatchNumber::new(70));
+    let range = MergeKey::Range(BatchNumber::GENESIS, BatchNumber::new(70));
     let _making = server.shared.merges.begin(range).unwrap();
     let asker = server.admit(peer(3), Kind::Disk, MERGE).await.unwrap();
     let began = Instant::now();
     for _ in 0..3 {
-        assert!(matches!(server.merged(&asker, range).await, Err(Unserved::Busy { .. })));
+        assert!(matches!(server.merged(&asker, range).await, Err(ServeError::Busy { .. })));
     }
     let mut held = Vec::new();
     for id in 0..DISK.places {
         held.push(server.shared.disk.enter(peer(id as u8), Class::Stranger).await.unwrap());
     }
-    assert!(matches!(server.work(&asker, |_| Ok(())).await, Err(Unserved::Busy { .. })));
+    assert!(matches!(server.work(&asker, |_| Ok(())).await, Err(ServeError::Busy { .. })));
     assert_eq!(began.elapsed(), REQUEST_WAIT);
 }
 
@@ -162,8 +162,9 @@ async fn all_waits_of_a_request_have_one_deadline() {
 #[tokio::test(start_paused = true)]
 async fn a_state_has_a_place_of_its_own() {
     let server = server();
-    let (merges, range) = (&server.shared.merges, Merging::Range(BatchNumber::GENESIS, BatchNumber::new(70)));
-    let (state, next) = (Merging::State(BatchNumber::new(1)), Merging::State(BatchNumber::new(2)));
+    let (merges, range) =
+        (&server.shared.merges, MergeKey::Range(BatchNumber::GENESIS, BatchNumber::new(70)));
+    let (state, next) = (MergeKey::State(BatchNumber::new(1)), MergeKey::State(BatchNumber::new(2)));
     let _held = merges.lane(state).enter(peer(1), Class::Stranger).await.unwrap();
     let other = merges.lane(next).enter(peer(2), Class::Stranger);
     assert!(futures::FutureExt::now_or_never(other).is_none());

@@ -37,7 +37,7 @@ const UNCHECKED_BYTES_MAX: usize = 2 * ORIGIN_BYTES_MAX;
 
 /// Why a peer did not give the genesis.
 #[derive(Debug, thiserror::Error)]
-enum Refused {
+enum GenesisRefusal {
     #[error("its ledger has {found}")]
     OtherLedger { found: Waypoint },
     /// The waypoint is right but the genesis beside it is not. That is a lie, because the waypoint commits to the
@@ -53,12 +53,12 @@ enum Refused {
     Other(String),
 }
 
-fn unreadable(error: impl ToString) -> Refused {
-    Refused::Unreadable(error.to_string())
+fn unreadable(error: impl ToString) -> GenesisRefusal {
+    GenesisRefusal::Unreadable(error.to_string())
 }
 
-fn other(error: impl ToString) -> Refused {
-    Refused::Other(error.to_string())
+fn other(error: impl ToString) -> GenesisRefusal {
+    GenesisRefusal::Other(error.to_string())
 }
 
 /// How long to ask peers.
@@ -85,7 +85,7 @@ pub async fn fetch_genesis(
     patience: Patience,
 ) -> Result<Genesis, SyncError> {
     let now = Instant::now();
-    let mut asking = Asking {
+    let mut asking = GenesisFetch {
         transport,
         waypoint: *waypoint,
         answers: BTreeMap::new(),
@@ -113,11 +113,11 @@ enum Verdict {
 }
 
 /// The peers that were asked, and their answers.
-struct Asking<'a> {
+struct GenesisFetch<'a> {
     transport: &'a dyn Transport,
     waypoint: Waypoint,
     /// The last answer of each configured or connected peer; `None` before its first answer.
-    answers: BTreeMap<PeerId, Option<Refused>>,
+    answers: BTreeMap<PeerId, Option<GenesisRefusal>>,
     /// The peers that have come so far.
     met: BTreeSet<PeerId>,
     started: Instant,
@@ -126,12 +126,12 @@ struct Asking<'a> {
     report_at: Instant,
 }
 
-impl Asking<'_> {
+impl GenesisFetch<'_> {
     /// Asks each peer as soon as it is there, and again after its answer. No slow peer keeps another from being asked.
     async fn ask_all(&mut self, patience: Patience) -> Result<Genesis, Verdict> {
         let (transport, waypoint) = (self.transport, self.waypoint);
         let mut asked = FuturesUnordered::new();
-        let mut unchecked = Unchecked::default();
+        let mut unchecked = UncheckedAnswers::default();
         // One at a time: a peer whose genesis is expensive to check takes one thread, and not one for each of its keys.
         let mut checking = FuturesUnordered::new();
         // Peers that are being asked, or whose answers are not checked yet.
@@ -165,7 +165,7 @@ impl Asking<'_> {
                     match answer.and_then(|origin| unchecked.push(peer, origin)) {
                         Ok(put_off) => put_off.into_iter().for_each(|peer| {
                             busy.remove(&peer);
-                            self.answers.insert(peer, Some(Refused::PutOff));
+                            self.answers.insert(peer, Some(GenesisRefusal::PutOff));
                         }),
                         Err(refused) => {
                             busy.remove(&peer);
@@ -176,7 +176,7 @@ impl Asking<'_> {
                 Some((peer, checked)) = checking.next() => match checked {
                     Ok(genesis) => return Ok(genesis),
                     Err(refused) => {
-                        if let Refused::FalseGenesis(_) = refused {
+                        if let GenesisRefusal::FalseGenesis(_) = refused {
                             transport.ban(peer, &refused.to_string(), engine::BAN);
                         }
                         busy.remove(&peer);
@@ -198,7 +198,7 @@ impl Asking<'_> {
             }
         }
         // A peer whose answer could not be read would answer the same.
-        peers.retain(|peer| !matches!(self.answers.get(peer), Some(Some(Refused::Unreadable(_)))));
+        peers.retain(|peer| !matches!(self.answers.get(peer), Some(Some(GenesisRefusal::Unreadable(_)))));
         peers
     }
 
@@ -238,7 +238,8 @@ impl Asking<'_> {
 
     /// Whether all of these peers said that they have another ledger.
     fn contradict(&self, peers: &[PeerId]) -> bool {
-        let contradicts = |answer: &Option<Refused>| matches!(answer, Some(Refused::OtherLedger { .. }));
+        let contradicts =
+            |answer: &Option<GenesisRefusal>| matches!(answer, Some(GenesisRefusal::OtherLedger { .. }));
         peers.iter().all(|peer| self.answers.get(peer).is_some_and(contradicts))
     }
 
@@ -269,30 +270,30 @@ impl Asking<'_> {
 }
 
 /// Asks a peer. Checks all of its answer but the genesis, which takes long.
-async fn ask(transport: &dyn Transport, peer: PeerId, waypoint: &Waypoint) -> Result<Origin, Refused> {
+async fn ask(transport: &dyn Transport, peer: PeerId, waypoint: &Waypoint) -> Result<Origin, GenesisRefusal> {
     let request = Request::Origin { number: waypoint.number };
     let payload = codec::encode("sync request", &request).map_err(other)?;
     let limits = RequestLimits { deadline: ANSWER_DEADLINE, response_bytes_max: ORIGIN_BYTES_MAX };
     let bytes = transport.request(peer, Protocol::SYNC, payload, limits).await.map_err(other)?;
     let origin: Origin = codec::decode("origin", &bytes, ORIGIN_BYTES_MAX).map_err(other)?;
     let found = Waypoint::of(&origin.info);
-    if found == *waypoint { Ok(origin) } else { Err(Refused::OtherLedger { found }) }
+    if found == *waypoint { Ok(origin) } else { Err(GenesisRefusal::OtherLedger { found }) }
 }
 
 /// Answers whose genesis waits for its check, the shortest content first, because the check takes by that length. So
 /// the true one waits for no longer one, except for a check that has begun.
 #[derive(Default)]
-struct Unchecked {
+struct UncheckedAnswers {
     answers: BTreeMap<(usize, PeerId), Origin>,
     bytes: usize,
 }
 
-impl Unchecked {
+impl UncheckedAnswers {
     /// Adds an answer. Returns the peers whose answers find no room: longer ones, or this one.
     ///
     /// # Errors
     /// If its blob is no genesis.
-    fn push(&mut self, peer: PeerId, origin: Origin) -> Result<Vec<PeerId>, Refused> {
+    fn push(&mut self, peer: PeerId, origin: Origin) -> Result<Vec<PeerId>, GenesisRefusal> {
         let length = origin.genesis.content_len(BlobKind::Genesis).map_err(unreadable)?;
         self.bytes += origin.genesis.len();
         self.answers.insert((length, peer), origin);
@@ -315,19 +316,23 @@ impl Unchecked {
 
 /// Checks a genesis on a thread of its own: the root of a large one takes a second, in which this thread serves other
 /// work.
-async fn check_aside(peer: PeerId, origin: Origin, waypoint: Waypoint) -> (PeerId, Result<Genesis, Refused>) {
+async fn check_aside(
+    peer: PeerId,
+    origin: Origin,
+    waypoint: Waypoint,
+) -> (PeerId, Result<Genesis, GenesisRefusal>) {
     let checked = tokio::task::spawn_blocking(move || check(&origin, &waypoint)).await;
     (peer, checked.map_err(other).flatten())
 }
 
-fn check(origin: &Origin, waypoint: &Waypoint) -> Result<Genesis, Refused> {
+fn check(origin: &Origin, waypoint: &Waypoint) -> Result<Genesis, GenesisRefusal> {
     let content = origin.genesis.content(BlobKind::Genesis).map_err(unreadable)?;
     let genesis = Genesis::decode(&content).map_err(unreadable)?;
     let leaf = genesis.header().map_err(unreadable)?.digest();
     let leaves = waypoint.number.leaves();
     let proved =
         origin.proof.verify(origin.info.accumulator_root, leaves, BatchNumber::GENESIS.get(), &[leaf]);
-    proved.map_err(Refused::FalseGenesis)?;
+    proved.map_err(GenesisRefusal::FalseGenesis)?;
     Ok(genesis)
 }
 

@@ -65,9 +65,9 @@ impl Transport for Silent {
     }
 }
 
-fn asking(transport: &Silent) -> Asking<'_> {
+fn asking(transport: &Silent) -> GenesisFetch<'_> {
     let now = Instant::now();
-    Asking {
+    GenesisFetch {
         transport,
         waypoint: WAYPOINT,
         answers: BTreeMap::new(),
@@ -78,10 +78,10 @@ fn asking(transport: &Silent) -> Asking<'_> {
     }
 }
 
-fn contradict(asking: &mut Asking<'_>, ids: impl IntoIterator<Item = u8>) {
+fn contradict(asking: &mut GenesisFetch<'_>, ids: impl IntoIterator<Item = u8>) {
     let found = Waypoint { hash: Digest([1; 32]), ..WAYPOINT };
     ids.into_iter().for_each(|id| {
-        asking.answers.insert(peer(id), Some(Refused::OtherLedger { found }));
+        asking.answers.insert(peer(id), Some(GenesisRefusal::OtherLedger { found }));
     });
 }
 
@@ -130,7 +130,7 @@ async fn without_configured_peers_whoever_comes_gives_hope() {
 /// bound; above it the longest ones are dropped.
 #[test]
 fn short_geneses_are_checked_first_and_long_ones_find_no_room() {
-    let mut unchecked = Unchecked::default();
+    let mut unchecked = UncheckedAnswers::default();
     // `bytes` are sent, and they announce a content of `length`.
     let mut push = |id, bytes: usize, length: u32| {
         let prefix = [&[BlobKind::Genesis as u8][..], &length.to_le_bytes()].concat();

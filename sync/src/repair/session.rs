@@ -1,4 +1,4 @@
-//! [`Asking`]: which peer is asked for what, and what happens to the answers.
+//! [`RepairSession`]: which peer is asked for what, and what happens to the answers.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -35,7 +35,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The traffic of a repair.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Moved {
+pub(super) struct RepairTraffic {
     /// Bytes of all questions and answers.
     pub(super) bytes: u64,
     /// Questions that were answered.
@@ -43,7 +43,7 @@ pub(super) struct Moved {
 }
 
 /// A question without an answer.
-struct Open {
+struct OpenQuestion {
     question: Question,
     /// The peers that were asked, in turn.
     peers: Vec<PeerId>,
@@ -54,14 +54,14 @@ struct Open {
 }
 
 /// How a request to one peer ended.
-struct Ended {
+struct EndedRequest {
     id: u64,
     peer: PeerId,
     answer: Result<Vec<u8>, NetworkError>,
 }
 
 /// A repair in progress. See the module.
-pub(super) struct Asking<'a> {
+pub(super) struct RepairSession<'a> {
     transport: &'a dyn Transport,
     number: BatchNumber,
     root: Digest,
@@ -69,27 +69,27 @@ pub(super) struct Asking<'a> {
     patience: Duration,
     peers: Peers,
     /// By id. An answer to a question that is not here any more came too late.
-    open: BTreeMap<u64, Open>,
+    open: BTreeMap<u64, OpenQuestion>,
     next_id: u64,
-    under_way: FuturesUnordered<BoxFuture<'a, Ended>>,
+    under_way: FuturesUnordered<BoxFuture<'a, EndedRequest>>,
     /// Codes that a peer is asked for.
     codes: Vec<Digest>,
     /// When a peer last gave something.
     progress_at: Instant,
     report_at: Instant,
-    moved: Moved,
+    moved: RepairTraffic,
 }
 
-impl<'a> Asking<'a> {
+impl<'a> RepairSession<'a> {
     pub(super) fn new(
         transport: &'a dyn Transport,
         number: BatchNumber,
         root: Digest,
         repair: Arc<Mutex<Repair>>,
         patience: Duration,
-    ) -> Asking<'a> {
+    ) -> RepairSession<'a> {
         let now = Instant::now();
-        Asking {
+        RepairSession {
             transport,
             number,
             root,
@@ -102,12 +102,12 @@ impl<'a> Asking<'a> {
             codes: Vec::new(),
             progress_at: now,
             report_at: now + REPORT_INTERVAL,
-            moved: Moved::default(),
+            moved: RepairTraffic::default(),
         }
     }
 
     /// Asks until nothing differs any more.
-    pub(super) async fn run(mut self) -> Result<Moved, SyncError> {
+    pub(super) async fn run(mut self) -> Result<RepairTraffic, SyncError> {
         loop {
             let left = self.ask_all().await?;
             if !left && self.open.is_empty() {
@@ -133,7 +133,7 @@ impl<'a> Asking<'a> {
             let id = self.next_id;
             self.next_id += 1;
             let asked_at = Instant::now();
-            self.open.insert(id, Open { question, peers: Vec::new(), late: Vec::new(), asked_at });
+            self.open.insert(id, OpenQuestion { question, peers: Vec::new(), late: Vec::new(), asked_at });
             self.ask(id, peer);
         }
         Ok(true)
@@ -205,13 +205,13 @@ impl<'a> Asking<'a> {
         let limits = RequestLimits { deadline: DEADLINE, response_bytes_max };
         let asked = async move {
             let answer = transport.request(peer, Protocol::SYNC, payload, limits).await;
-            Ended { id, peer, answer }
+            EndedRequest { id, peer, answer }
         };
         self.under_way.push(asked.boxed());
     }
 
-    async fn take(&mut self, ended: Ended) -> Result<(), SyncError> {
-        let Ended { id, peer, answer } = ended;
+    async fn take(&mut self, ended: EndedRequest) -> Result<(), SyncError> {
+        let EndedRequest { id, peer, answer } = ended;
         self.moved.bytes += answer.as_ref().map_or(0, |answer| answer.len() as u64);
         let is_late = self.open.get(&id).is_none_or(|open| open.late.contains(&peer));
         self.peers.end(peer, is_late);
@@ -224,7 +224,7 @@ impl<'a> Asking<'a> {
             }
         };
         // A late answer is dropped without a comparison, and blames nobody.
-        let Some(Open { question, peers, late, .. }) = self.open.remove(&id) else { return Ok(()) };
+        let Some(OpenQuestion { question, peers, late, .. }) = self.open.remove(&id) else { return Ok(()) };
         for other in peers.into_iter().filter(|other| *other != peer && !late.contains(other)) {
             self.peers.is_late(other);
         }
