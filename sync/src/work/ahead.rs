@@ -15,7 +15,7 @@ pub(super) struct RangeAhead {
 }
 
 /// A batch that was executed on wrong values.
-pub(super) struct Wrong {
+pub(super) struct WrongValues {
     pub(super) index: usize,
     pub(super) keys: Vec<StateKey>,
 }
@@ -33,7 +33,11 @@ impl RangeAhead {
 
     /// Compares the hinted values with the store's rows, batch by batch up to `executed`. Unless it `waits`, it stops
     /// at the first batch whose rows are not here. Returns the first batch with a wrong value, and stays there.
-    pub(super) fn confirm(&mut self, executed: usize, waits: bool) -> Result<Option<Wrong>, StorageError> {
+    pub(super) fn confirm(
+        &mut self,
+        executed: usize,
+        waits: bool,
+    ) -> Result<Option<WrongValues>, StorageError> {
         while self.confirmed < executed {
             let ahead = &mut self.ahead[self.confirmed];
             if !waits && !ahead.is_confirmable() {
@@ -41,7 +45,7 @@ impl RangeAhead {
             }
             let keys = ahead.confirm()?;
             if !keys.is_empty() {
-                return Ok(Some(Wrong { index: self.confirmed, keys }));
+                return Ok(Some(WrongValues { index: self.confirmed, keys }));
             }
             ahead.release();
             self.confirmed += 1;
@@ -50,7 +54,7 @@ impl RangeAhead {
     }
 
     /// Continues from a wrong batch with this node's rows alone: most of a range's hints have one maker.
-    pub(super) fn distrust(&mut self, wrong: &Wrong) {
+    pub(super) fn distrust(&mut self, wrong: &WrongValues) {
         self.wrong[wrong.index] = wrong.keys.len() as u64;
         self.ahead.iter().for_each(Ahead::distrust);
     }

@@ -27,20 +27,20 @@ pub const ALARM_RECORD: &str = "sync/alarm";
 /// A batch to execute again.
 #[derive(Debug)]
 pub struct Audit {
-    applied: Arc<Applied>,
+    applied: Arc<AppliedRun>,
     index: usize,
 }
 
 /// Batches that were committed together, and the state before them.
 #[derive(Debug)]
-struct Applied {
+struct AppliedRun {
     base: View,
-    batches: Vec<Step>,
+    batches: Vec<AppliedBatch>,
 }
 
-/// One batch of [`Applied`].
+/// One batch of [`AppliedRun`].
 #[derive(Debug)]
-struct Step {
+struct AppliedBatch {
     header: BatchHeader,
     delta: Delta,
     /// The body of a batch that may be audited: one that was applied, and came with its body.
@@ -110,18 +110,16 @@ impl Worker {
         if self.audit_share <= 0.0 {
             return Vec::new();
         }
-        let mut batches: Vec<Step> = Vec::new();
+        let mut batches: Vec<AppliedBatch> = Vec::new();
         for ready in ranges {
             match ready {
                 // Executed batches need no audit.
-                Ready::Executed(range) => batches.extend(range.batches.into_iter().map(|executed| Step {
-                    header: executed.batch.header,
-                    delta: executed.delta,
-                    body: None,
+                Ready::Executed(range) => batches.extend(range.batches.into_iter().map(|executed| {
+                    AppliedBatch { header: executed.batch.header, delta: executed.delta, body: None }
                 })),
                 Ready::Opened(prepared) => {
                     let Kind::Delta(range) = prepared.kind else { break };
-                    let of = |opened: OpenedBatch| Step {
+                    let of = |opened: OpenedBatch| AppliedBatch {
                         header: opened.batch.header,
                         delta: opened.delta,
                         body: opened.batch.body,
@@ -131,11 +129,11 @@ impl Worker {
             }
         }
         batches.retain(|step| step.header.number > base.head().number);
-        let is_audited = |step: &Step| {
+        let is_audited = |step: &AppliedBatch| {
             step.body.is_some() && is_drawn(self.audit_seed, self.audit_share, step.header.number)
         };
         let drawn: Vec<usize> = (0..batches.len()).filter(|index| is_audited(&batches[*index])).collect();
-        let applied = Arc::new(Applied { base, batches });
+        let applied = Arc::new(AppliedRun { base, batches });
         drawn.into_iter().map(|index| Audit { applied: Arc::clone(&applied), index }).collect()
     }
 
@@ -162,8 +160,8 @@ impl Worker {
     }
 
     fn execute_again(&self, audit: &Audit) -> Result<BatchHeader, SyncError> {
-        let Applied { base, batches } = &*audit.applied;
-        let (before, Step { header, body, .. }) = (&batches[..audit.index], &batches[audit.index]);
+        let AppliedRun { base, batches } = &*audit.applied;
+        let (before, AppliedBatch { header, body, .. }) = (&batches[..audit.index], &batches[audit.index]);
         let number = header.number;
         let blob = body.as_ref().ok_or_else(|| unreadable(number, "the body is missing"))?;
         let body: Body = blob.open(BlobKind::Body).map_err(|error| unreadable(number, error))?;

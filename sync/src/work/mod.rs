@@ -30,7 +30,7 @@ use slipstream_storage::{Head, PastStates, StorageError, Store};
 use slipstream_types::{Address, BatchNumber, Certificate, ChainConfig, Genesis, Waypoint};
 
 pub(crate) use self::audit::is_drawn;
-use self::opened::Opened;
+use self::opened::OpenedRanges;
 pub use self::{
     audit::{ALARM_RECORD, Alarm, Audit, Audited},
     backfill::{Backfilled, PastRange},
@@ -76,14 +76,14 @@ pub struct Worker {
     /// Held by every range that is prepared for execution.
     waiting: Arc<()>,
     /// Ranges that wait to be applied.
-    opened: Opened,
+    opened: OpenedRanges,
     /// The ledger's head behind the last announced batch that passed its checks. The next one is checked before that
     /// batch is committed.
     announced: Mutex<Option<Head>>,
     /// Peers whose hints had wrong values since this node started: each costs one execution at most. At most
     /// [`DISBELIEVED_MAX`].
     disbelieved: Mutex<BTreeSet<PeerId>>,
-    active: Mutex<Option<takeover::Active>>,
+    active: Mutex<Option<takeover::ActiveTakeover>>,
     /// The past states that are being extended backwards.
     past_states: Mutex<Option<PastStates>>,
     range_delta_bytes_max: u64,
@@ -122,7 +122,7 @@ impl Worker {
             audit_seed,
             executed: Mutex::default(),
             waiting: Arc::default(),
-            opened: Opened::default(),
+            opened: OpenedRanges::default(),
             announced: Mutex::new(None),
             disbelieved: Mutex::default(),
             active: Mutex::new(None),

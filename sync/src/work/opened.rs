@@ -1,4 +1,4 @@
-//! [`Opened`]: ranges to apply that are not committed yet, for ranges that are executed behind them.
+//! [`OpenedRanges`]: ranges to apply that are not committed yet, for ranges that are executed behind them.
 
 use std::{
     collections::BTreeMap,
@@ -51,9 +51,9 @@ impl OpenedRange {
 
 /// See the module. The committer owns the ranges; this only finds them.
 #[derive(Default)]
-pub(super) struct Opened(Mutex<BTreeMap<BatchNumber, Weak<OpenedRange>>>);
+pub(super) struct OpenedRanges(Mutex<BTreeMap<BatchNumber, Weak<OpenedRange>>>);
 
-impl Opened {
+impl OpenedRanges {
     /// Registers a range that is ready to be applied.
     pub(super) fn note(&self, range: &Arc<OpenedRange>) {
         let mut opened = self.0.lock();

@@ -66,10 +66,10 @@ struct Replay<'a> {
 }
 
 /// The result of executing one batch.
-struct Ran {
+struct BatchRun {
     delta: Delta,
     ahead: ReadAhead,
-    checked: Checked,
+    checked: SealResult,
 }
 
 impl Replay<'_> {
@@ -152,7 +152,7 @@ impl Worker {
         range: &Replay<'_>,
         ahead: &mut RangeAhead,
         from: PeerId,
-    ) -> Result<(Vec<Ran>, Option<Arc<Layer>>), SyncError> {
+    ) -> Result<(Vec<BatchRun>, Option<Arc<Layer>>), SyncError> {
         let mut done = Vec::with_capacity(range.batches.len());
         let layer = loop {
             let run = self.replay_once(range, ahead, &mut done);
@@ -188,7 +188,7 @@ impl Worker {
         &self,
         range: &Replay<'_>,
         ahead: &mut RangeAhead,
-        done: &mut Vec<Ran>,
+        done: &mut Vec<BatchRun>,
     ) -> Result<Option<Arc<Layer>>, SyncError> {
         let mut overlay = range.before.clone();
         for (index, ran) in done.iter().enumerate() {
@@ -216,7 +216,7 @@ impl Worker {
         });
         let lost = || SyncError::Worker("a batch was not sealed".into());
         for ((delta, ahead), checked) in executed.into_iter().zip(sealed.into_inner()) {
-            done.push(Ran { delta, ahead, checked: checked.ok_or_else(lost).flatten() });
+            done.push(BatchRun { delta, ahead, checked: checked.ok_or_else(lost).flatten() });
         }
         run.map(|()| overlay.newest().filter(|_| !range.batches.is_empty()).map(Arc::clone))
     }
@@ -245,11 +245,11 @@ impl Worker {
     }
 }
 
-type Checked = Result<(Sealed, Vec<B256>), SyncError>;
+type SealResult = Result<(Sealed, Vec<B256>), SyncError>;
 
 /// Seals the outcome of an execution and compares it with the certified header. The root is compared when the batch's
 /// group is committed. If the hints that a validator signed equal those made here, its signature is kept.
-fn check(mode: HintsMode, parent: &BatchHeader, prepared: &PreparedBatch, outcome: &Outcome) -> Checked {
+fn check(mode: HintsMode, parent: &BatchHeader, prepared: &PreparedBatch, outcome: &Outcome) -> SealResult {
     let PreparedBatch {
         batch: RangeBatch { header: certified, hints: theirs, .. }, maker, transactions, ..
     } = prepared;

@@ -10,7 +10,7 @@ use super::Worker;
 use crate::SyncError;
 
 /// The certified end of one epoch, if it is known.
-struct End {
+struct KnownEnd {
     epoch: Epoch,
     certificate: Option<Certificate>,
 }
@@ -30,7 +30,7 @@ impl Worker {
             return Ok(());
         }
         let mut storage = ValidatorsStorage::new(self.validators_contract);
-        let mut end: Option<End> = None;
+        let mut end: Option<KnownEnd> = None;
         for (batch, certificate) in batches {
             let header = batch.header;
             storage.apply(batch.delta);
@@ -41,7 +41,7 @@ impl Worker {
             }
             if end.as_ref().is_none_or(|end| end.epoch != header.epoch) {
                 let certificate = self.store.epoch_ends(header.epoch, 1)?.pop();
-                end = Some(End { epoch: header.epoch, certificate });
+                end = Some(KnownEnd { epoch: header.epoch, certificate });
             }
             let known = end.as_ref().and_then(|end| end.certificate.as_ref());
             if known.is_none() && certificate.info.epoch > header.epoch {

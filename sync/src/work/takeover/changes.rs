@@ -3,7 +3,7 @@
 use slipstream_storage::{RangeDeltaError, RangeDeltaTakeover, RestoreTarget, StorageError, Store, Takeover};
 use slipstream_types::{BatchHeader, BatchNumber};
 
-use super::{Added, Ancestry, RANGE_DELTA_RANGES_BITS, Way};
+use super::{Ancestry, ChunkResult, RANGE_DELTA_RANGES_BITS, TakeoverMethod};
 use crate::{
     SyncError,
     error::Violation,
@@ -50,29 +50,29 @@ fn changes_bytes(store: &Store, headers: &[BatchHeader]) -> Result<u64, SyncErro
     Ok(asked_again.iter().chain(headers).map(|header| u64::from(header.delta_bytes)).sum())
 }
 
-impl Way for Changes {
+impl TakeoverMethod for Changes {
     fn takeover(&self) -> &dyn Takeover {
         &self.takeover
     }
 
-    fn add(&self, answer: Vec<u8>, request: &Request) -> Result<Added, SyncError> {
+    fn add(&self, answer: Vec<u8>, request: &Request) -> Result<ChunkResult, SyncError> {
         // An answer that comes after its takeover was abandoned belongs to another one.
-        let Request::RangeDelta(request) = request else { return Ok(Added::checked(Ok(()))) };
+        let Request::RangeDelta(request) = request else { return Ok(ChunkResult::checked(Ok(()))) };
         let chunk = match range_delta::open(answer, request) {
             Ok(chunk) => chunk,
-            Err(violation) => return Ok(Added::checked(Err(violation.into()))),
+            Err(violation) => return Ok(ChunkResult::checked(Err(violation.into()))),
         };
         // Several chunks together may have too many, which no single peer is to blame for. One chunk alone is its
         // sender's fault.
         if chunk.entry_bytes() > self.bytes_max {
             let violation = Violation::Unrelated("one chunk has more changes than all batches together");
-            return Ok(Added::checked(Err(violation.into())));
+            return Ok(ChunkResult::checked(Err(violation.into())));
         }
         match self.takeover.add(chunk) {
             Err(StorageError::RangeDelta(RangeDeltaError::Chunk(error))) => {
-                Ok(Added::checked(Err(Violation::from(error).into())))
+                Ok(ChunkResult::checked(Err(Violation::from(error).into())))
             }
-            added => Ok(Added::checked(Ok(added?))),
+            added => Ok(ChunkResult::checked(Ok(added?))),
         }
     }
 }

@@ -31,18 +31,18 @@ pub(crate) const RANGE_DELTA_BYTES_MAX: u64 = 512 << 20;
 pub(crate) const RANGE_DELTA_RANGES_BITS: u8 = 4;
 
 /// The takeover in progress.
-pub(super) struct Active {
-    way: Arc<dyn Way>,
+pub(super) struct ActiveTakeover {
+    way: Arc<dyn TakeoverMethod>,
     ancestry: Box<Ancestry>,
 }
 
 /// A way to get the state: the part of a takeover that depends on the kind of peers' answers.
-trait Way: Send + Sync {
+trait TakeoverMethod: Send + Sync {
     /// The store's side of the takeover.
     fn takeover(&self) -> &dyn Takeover;
 
     /// Checks an answer and takes its chunk.
-    fn add(&self, answer: Vec<u8>, request: &Request) -> Result<Added, SyncError>;
+    fn add(&self, answer: Vec<u8>, request: &Request) -> Result<ChunkResult, SyncError>;
 
     /// Compares rows of an older target with a peer's siblings of their range. Only a restore has such rows.
     fn compare(&self, _answer: &[u8], _span: Span, _from: PeerId) -> Result<Result<(), Fault>, SyncError> {
@@ -50,28 +50,28 @@ trait Way: Send + Sync {
     }
 
     /// How far the rows of an older target are compared.
-    fn older(&self) -> Result<Older, SyncError> {
-        Ok(Older::default())
+    fn older(&self) -> Result<OlderRows, SyncError> {
+        Ok(OlderRows::default())
     }
 }
 
 /// The result of a chunk.
-struct Added {
+struct ChunkResult {
     /// The fault of the answer, if it has one.
     checked: Result<(), Fault>,
     /// A peer that sent siblings of this range earlier, and whether they were right.
     judged: Option<(PeerId, bool)>,
 }
 
-impl Added {
-    fn checked(checked: Result<(), Fault>) -> Added {
-        Added { checked, judged: None }
+impl ChunkResult {
+    fn checked(checked: Result<(), Fault>) -> ChunkResult {
+        ChunkResult { checked, judged: None }
     }
 }
 
 /// Rows of an older target, and what they wait for.
 #[derive(Default)]
-struct Older {
+struct OlderRows {
     /// A range of them to compare next.
     span: Option<Span>,
     /// Number of rows that were kept, and their bytes.
@@ -186,9 +186,9 @@ impl Progress {
         self.older.is_none() && self.spans.is_empty() && self.codes.is_empty()
     }
 
-    fn of(way: &dyn Way, sequence: u64) -> Result<Progress, SyncError> {
+    fn of(way: &dyn TakeoverMethod, sequence: u64) -> Result<Progress, SyncError> {
         // This comes before the look at what is missing: rows that do not fit are missing then.
-        let Older { span: older, kept, urgent, is_in_doubt } = way.older()?;
+        let OlderRows { span: older, kept, urgent, is_in_doubt } = way.older()?;
         let takeover = way.takeover();
         let mut spans = takeover.missing(SPANS);
         spans.sort_by_key(|span| !urgent.contains(&span.first));
@@ -229,7 +229,7 @@ impl Worker {
         }
     }
 
-    fn active(&self) -> Option<Arc<dyn Way>> {
+    fn active(&self) -> Option<Arc<dyn TakeoverMethod>> {
         self.active.lock().as_ref().map(|active| Arc::clone(&active.way))
     }
 
@@ -244,11 +244,11 @@ impl Worker {
             expect_waypoint(&waypoint, found)?;
             tracing::info!(%waypoint, snapshot = %target.header.number, "the snapshot's ledger passes through the waypoint");
         }
-        let way: Arc<dyn Way> = match by_range_delta {
+        let way: Arc<dyn TakeoverMethod> = match by_range_delta {
             false => Arc::new(Rows::new(self.store.restore(target)?)),
             true => Arc::new(Changes::begin(&self.store, target, &ancestry, self.range_delta_bytes_max)?),
         };
-        *self.active.lock() = Some(Active { way, ancestry });
+        *self.active.lock() = Some(ActiveTakeover { way, ancestry });
         Ok(Step::Begun)
     }
 
@@ -258,7 +258,7 @@ impl Worker {
             return Err(SyncError::Worker("an answer came for a request without a chunk".into()));
         };
         let added = self.active().map(|way| way.add(answer, request)).transpose()?;
-        let Added { checked, judged } = added.unwrap_or_else(|| Added::checked(Ok(())));
+        let ChunkResult { checked, judged } = added.unwrap_or_else(|| ChunkResult::checked(Ok(())));
         Ok(Step::Chunk { first, checked, judged })
     }
 
@@ -280,7 +280,7 @@ impl Worker {
 
     fn finish(&self) -> Result<Step, SyncError> {
         let active = self.active.lock().take();
-        if let Some(Active { way, ancestry }) = active {
+        if let Some(ActiveTakeover { way, ancestry }) = active {
             let Ancestry { headers, genesis_proof, .. } = &*ancestry;
             let (headers, proof) = (&headers.headers[..], &headers.proof);
             if let Some(waypoint) = self.waypoint.filter(|_| ancestry.passes.is_some()) {

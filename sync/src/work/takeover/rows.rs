@@ -8,7 +8,7 @@ use slipstream_network::PeerId;
 use slipstream_storage::{Checked, Restore, Span, Takeover, VerifiedChunk};
 use slipstream_types::{Blob, BlobKind, Digest, Path, codec, tree::StateRangeProof};
 
-use super::{Added, Older, Way};
+use super::{ChunkResult, OlderRows, TakeoverMethod};
 use crate::{
     SyncError,
     error::{Fault, Violation},
@@ -31,12 +31,12 @@ pub(super) struct Rows {
 /// changed; a chunk of the same range shows which.
 #[derive(Default)]
 struct Doubts {
-    waiting: BTreeMap<Path, Doubted>,
+    waiting: BTreeMap<Path, DoubtedSiblings>,
     /// Peers of which some siblings were right.
     trusted: BTreeSet<PeerId>,
 }
 
-struct Doubted {
+struct DoubtedSiblings {
     from: PeerId,
     span: Span,
     proof: StateRangeProof,
@@ -60,24 +60,24 @@ impl Rows {
     }
 }
 
-impl Way for Rows {
+impl TakeoverMethod for Rows {
     fn takeover(&self) -> &dyn Takeover {
         &self.restore
     }
 
-    fn add(&self, answer: Vec<u8>, request: &Request) -> Result<Added, SyncError> {
+    fn add(&self, answer: Vec<u8>, request: &Request) -> Result<ChunkResult, SyncError> {
         // An answer that comes after its takeover was abandoned belongs to another one.
         let Request::Chunk { first, last, bytes_max, .. } = *request else {
-            return Ok(Added::checked(Ok(())));
+            return Ok(ChunkResult::checked(Ok(())));
         };
         let root = self.restore.target().header.state_root;
         let chunk = match open_chunk(answer, Span { first, last }, bytes_max, root) {
             Ok(chunk) => chunk,
-            Err(fault) => return Ok(Added::checked(Err(fault))),
+            Err(fault) => return Ok(ChunkResult::checked(Err(fault))),
         };
         let judged = self.judge(first, &chunk);
         self.restore.add(chunk)?;
-        Ok(Added { checked: Ok(()), judged })
+        Ok(ChunkResult { checked: Ok(()), judged })
     }
 
     /// Compares rows with siblings. Lies about a range that is then divided cost no rows, so they are ignored.
@@ -95,19 +95,19 @@ impl Way for Rows {
                 let first = span.first;
                 tracing::debug!(?first, "rows of the older snapshot do not match; fetching them again");
                 if doubts.waiting.len() < DOUBTS_MAX {
-                    doubts.waiting.insert(first, Doubted { from, span, proof });
+                    doubts.waiting.insert(first, DoubtedSiblings { from, span, proof });
                 }
             }
         }
         Ok(Ok(()))
     }
 
-    fn older(&self) -> Result<Older, SyncError> {
+    fn older(&self) -> Result<OlderRows, SyncError> {
         let span = self.restore.unchecked(1)?.first().copied();
         let kept = self.restore.retargeted();
         let doubts = self.doubts.lock();
-        let is_doubted = |doubted: &Doubted| !doubts.trusted.contains(&doubted.from);
-        Ok(Older {
+        let is_doubted = |doubted: &DoubtedSiblings| !doubts.trusted.contains(&doubted.from);
+        Ok(OlderRows {
             span,
             kept: (kept.rows, kept.bytes),
             urgent: doubts.waiting.keys().copied().collect(),
