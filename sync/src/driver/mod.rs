@@ -86,12 +86,12 @@ impl Follower {
     /// Announces that others assemble a batch, which will come by [`Follower::announce`]. It is not fetched before
     /// `until`.
     pub fn expect(&self, number: BatchNumber, until: Instant) {
-        self.engine.lock().handle_coming(number, until);
+        self.engine.lock().handle_expected(number, until);
     }
 
     /// Reports that an expected batch does not come: it is fetched.
     pub fn give_up(&self, number: BatchNumber) {
-        self.engine.lock().handle_not_coming(number, Instant::now());
+        self.engine.lock().handle_given_up(number, Instant::now());
         self.poked.notify_one();
     }
 
@@ -194,9 +194,9 @@ impl Follower {
     }
 
     /// The scores and costs learned since the last save.
-    fn advice(&self, now: Instant) -> Option<Advice> {
+    fn advice(&self, now: Instant) -> Option<LearnedRecords> {
         let mut engine = self.engine.lock();
-        let advice = Advice { scores: engine.save_scores(now), costs: engine.save_costs() };
+        let advice = LearnedRecords { scores: engine.save_scores(now), costs: engine.save_costs() };
         (advice.scores.is_some() || advice.costs.is_some()).then_some(advice)
     }
 }
@@ -205,12 +205,12 @@ impl Follower {
 type Record = Result<Vec<u8>, slipstream_types::CodecError>;
 
 /// Records of what was learned. If writing them fails, the node logs it and goes on.
-struct Advice {
+struct LearnedRecords {
     scores: Option<Record>,
     costs: Option<Record>,
 }
 
-impl Advice {
+impl LearnedRecords {
     fn write(self, store: &Store) {
         let scores = self.scores.map(|record| store.put_record(KEY, &record?));
         let costs = self.costs.map(|record| store.put_derived_record(COSTS_KEY, &record?));

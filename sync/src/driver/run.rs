@@ -30,7 +30,7 @@ const BACK_NICENESS: i32 = 10;
 const SAVE_EVERY: Duration = Duration::from_secs(30);
 
 /// The end of a task beside the loop.
-enum Ended {
+enum TaskEnd {
     Request(RequestId, Result<Vec<u8>, NetworkError>),
     Job(JobId, Box<Done>, Duration),
     /// A save of scores and costs ended, well or not.
@@ -40,7 +40,7 @@ enum Ended {
 /// One run of a follower.
 pub(super) struct Driver<'a> {
     follower: &'a Follower,
-    beside: JoinSet<Ended>,
+    beside: JoinSet<TaskEnd>,
     requests: BTreeMap<RequestId, AbortHandle>,
     /// The background threads, once a job needed them; `None` inside if the system grants none.
     back: Option<Option<ThreadPool>>,
@@ -117,21 +117,21 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn take(&mut self, ended: Ended) -> Result<(), SyncError> {
+    fn take(&mut self, ended: TaskEnd) -> Result<(), SyncError> {
         let now = Instant::now();
         let mut engine = self.follower.engine.lock();
         match ended {
-            Ended::Request(id, answer) => {
+            TaskEnd::Request(id, answer) => {
                 let bytes = answer.as_ref().map_or(0, Vec::len);
                 tracing::trace!(id = id.0, bytes, "answered");
                 self.requests.remove(&id);
                 engine.handle_answer(id, answer, now);
             }
-            Ended::Job(id, done, took) => {
+            TaskEnd::Job(id, done, took) => {
                 tracing::trace!(id = id.0, took_us = took.as_micros() as u64, "done");
                 engine.handle_done(id, *done, took, now)?;
             }
-            Ended::Saved => {}
+            TaskEnd::Saved => {}
         }
         Ok(())
     }
@@ -167,7 +167,7 @@ impl<'a> Driver<'a> {
         let work = move || {
             let began = Instant::now();
             let done = worker.run(job);
-            Ended::Job(id, Box::new(done), began.elapsed())
+            TaskEnd::Job(id, Box::new(done), began.elapsed())
         };
         match back {
             Some(Some(threads)) => {
@@ -187,7 +187,7 @@ impl<'a> Driver<'a> {
         let mut done = Ok(());
         while let Some(ended) = self.beside.join_next().await {
             match ended {
-                Ok(ended @ Ended::Job(..)) => done = done.and(self.take(ended)),
+                Ok(ended @ TaskEnd::Job(..)) => done = done.and(self.take(ended)),
                 Err(error) if error.is_panic() => done = Err(SyncError::Worker(error.to_string())),
                 _ => {}
             }
@@ -200,7 +200,7 @@ impl<'a> Driver<'a> {
         tracing::trace!(id = id.0, peer = %peer.short(), ?request, "asked");
         let payload = codec::encode("sync request", request).expect("requests are within their bounds");
         let asked = self.beside.spawn(async move {
-            Ended::Request(id, transport.request(peer, Protocol::SYNC, payload, limits).await)
+            TaskEnd::Request(id, transport.request(peer, Protocol::SYNC, payload, limits).await)
         });
         self.requests.insert(id, asked);
     }
@@ -210,7 +210,7 @@ impl<'a> Driver<'a> {
             let store = self.follower.store.clone();
             self.beside.spawn_blocking(move || {
                 advice.write(&store);
-                Ended::Saved
+                TaskEnd::Saved
             });
         }
     }

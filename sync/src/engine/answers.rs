@@ -9,11 +9,11 @@ use tokio::time::Instant;
 
 use super::{
     Engine, backfill,
-    bootstrap::{Base, Bootstrap, EarlyChunk},
+    bootstrap::{Bootstrap, DeltaBase, EarlyChunk},
     effect::{Effect, RequestId},
     epochs::EPOCH_ENDS,
     jobs::{Check, RestoreAnswer, Restoring, Running},
-    streams::{About, Flight, Key},
+    streams::{Flight, Key, Subject},
 };
 use crate::{
     error::{Fault, Violation},
@@ -29,12 +29,12 @@ const CHECKS_MAX: usize = 2;
 
 /// Range answers that wait between the network and their check.
 #[derive(Debug, Default)]
-pub(super) struct Checking {
-    waiting: VecDeque<Arrived>,
+pub(super) struct CheckQueue {
+    waiting: VecDeque<RangeAnswer>,
 }
 
 #[derive(Debug)]
-struct Arrived {
+struct RangeAnswer {
     first: BatchNumber,
     flight: Flight,
     at: Instant,
@@ -42,7 +42,7 @@ struct Arrived {
     request: RangeRequest,
 }
 
-impl Checking {
+impl CheckQueue {
     /// Whether the answer for a key waits for its check or is in it.
     pub(super) fn has(&self, key: &Key, running: &Running<Check>) -> bool {
         let Key::Range(first) = key else { return false };
@@ -63,10 +63,10 @@ impl Engine {
         let answer = match answer {
             Ok(answer) => answer,
             Err(error) => {
-                if matches!(flight.about, About::Wanted(_)) {
+                if matches!(flight.about, Subject::Wanted(_)) {
                     self.streams.links.failed(&flight.peer, now);
                 }
-                if let About::Wanted(key @ Key::Range(_)) = flight.about
+                if let Subject::Wanted(key @ Key::Range(_)) = flight.about
                     && self.defences.lacks(Planted::LostRange)
                 {
                     self.settle(&key, now);
@@ -75,12 +75,12 @@ impl Engine {
                 if self.past_failed(flight.about, &flight.peer, &fault, now) {
                     return;
                 }
-                if let (About::Wanted(key), Some(restore)) = (flight.about, &mut self.restore)
+                if let (Subject::Wanted(key), Some(restore)) = (flight.about, &mut self.restore)
                     && Bootstrap::owns(&key)
                 {
                     restore.suppliers_mut().failed(flight.peer);
                 }
-                if let (About::Wanted(Key::Offer), Some(restore)) = (flight.about, &mut self.restore)
+                if let (Subject::Wanted(Key::Offer), Some(restore)) = (flight.about, &mut self.restore)
                     && fault.is_refusal()
                     && !fault.is_busy()
                 {
@@ -88,7 +88,7 @@ impl Engine {
                 }
                 if let Some(wanted) = fault.retry_after() {
                     let reason = format!("{what}: {fault}");
-                    return self.book.busy(&flight.peer, ware(&flight), now, wanted, reason);
+                    return self.book.busy(&flight.peer, service_kind(&flight), now, wanted, reason);
                 }
                 if self.is_range_delta_refused(&flight, &fault) {
                     return self.range_delta_refused(&flight, &what, &fault, now);
@@ -96,27 +96,27 @@ impl Engine {
                 return self.punish(flight.peer, &what, &fault, now);
             }
         };
-        if matches!(flight.about, About::Wanted(_)) {
+        if matches!(flight.about, Subject::Wanted(_)) {
             self.streams.links.came(&flight.peer, now);
         }
         let taken = match flight.about {
-            About::Summary => {
+            Subject::Summary => {
                 self.streams.links.round_trip(&flight.peer, now, &flight.sent);
                 self.take_summary(flight.peer, &answer, now).map(|()| self.judge_claim(&flight, now))
             }
-            About::Epochs { first } => {
+            Subject::Epochs { first } => {
                 self.epochs.arrived(flight.peer, first, answer);
                 Ok(())
             }
-            About::Past { request, .. } => {
+            Subject::Past { request, .. } => {
                 self.past_arrived(request, flight.clone(), answer, now);
                 Ok(())
             }
-            About::States { .. } => {
+            Subject::States { .. } => {
                 self.states_arrived(flight.clone(), answer, now);
                 Ok(())
             }
-            About::Wanted(key) => self.take(key, &flight, answer, now),
+            Subject::Wanted(key) => self.take(key, &flight, answer, now),
         };
         if let Err(fault) = taken {
             self.punish(flight.peer, &what, &fault, now);
@@ -126,7 +126,7 @@ impl Engine {
     /// Whether a peer refuses a chunk of the range delta in progress.
     fn is_range_delta_refused(&self, flight: &Flight, fault: &Fault) -> bool {
         let takes_one = self.restore.as_ref().is_some_and(|restore| restore.range_delta().is_some());
-        takes_one && fault.is_refusal() && matches!(flight.about, About::Wanted(Key::Chunk(_)))
+        takes_one && fault.is_refusal() && matches!(flight.about, Subject::Wanted(Key::Chunk(_)))
     }
 
     /// Handles a refused range-delta chunk. A peer may keep its promises and still be unable to merge the deltas of a
@@ -135,9 +135,12 @@ impl Engine {
     fn range_delta_refused(&mut self, flight: &Flight, what: &str, fault: &Fault, now: Instant) {
         let Some(restore) = &self.restore else { return };
         tracing::info!(peer = %flight.peer.short(), what, %fault, "the peer cannot serve the range delta");
-        let (number, Some(Base { from, .. })) = (restore.number(), restore.range_delta()) else { return };
-        self.given_up.cannot_merge(flight.peer, now);
-        if self.book.serving_range_delta(from, number).all(|peer| self.given_up.is_unmerged(&peer, now)) {
+        let (number, Some(DeltaBase { from, .. })) = (restore.number(), restore.range_delta()) else {
+            return;
+        };
+        self.ignored_offers.cannot_merge(flight.peer, now);
+        if self.book.serving_range_delta(from, number).all(|peer| self.ignored_offers.is_unmerged(&peer, now))
+        {
             self.range_delta_too_long(number, now);
             self.abandon();
         }
@@ -222,7 +225,7 @@ impl Engine {
             self.credit(flight, now, now, answer.len());
         }
         let flight = flight.clone();
-        self.checking.waiting.push_back(Arrived { first, flight, at: now, answer, request });
+        self.checking.waiting.push_back(RangeAnswer { first, flight, at: now, answer, request });
     }
 
     /// Takes siblings or code. The worker has at most one of each at a time.
@@ -279,7 +282,7 @@ impl Engine {
     pub(super) fn start_checks(&mut self) {
         while self.jobs.checks.len() < CHECKS_MAX {
             let Some(arrived) = self.checking.waiting.pop_front() else { return };
-            let Arrived { first, flight, at, answer, request } = arrived;
+            let RangeAnswer { first, flight, at, answer, request } = arrived;
             let due = flight.head.since(request.first).saturating_add(1);
             let trust = Arc::clone(&self.trust);
             self.run(Check { first, flight, at }, Job::CheckRange { answer, request, due, trust });
@@ -298,7 +301,7 @@ impl Engine {
     /// Credits a peer. Call only after the proofs were checked.
     pub(super) fn credit(&mut self, flight: &Flight, arrived: Instant, now: Instant, bytes: usize) {
         let took = arrived.saturating_duration_since(flight.sent.at);
-        self.book.credit(&flight.peer, ware(flight), now, bytes, took);
+        self.book.credit(&flight.peer, service_kind(flight), now, bytes, took);
         self.streams.links.delivered(&flight.peer, now, arrived, &flight.sent, bytes);
         self.stages.worked(Stage::Fetch, now, took, bytes as u64);
         self.counters.bytes_received += bytes as u64;
@@ -306,13 +309,13 @@ impl Engine {
 }
 
 /// Returns the kind of service that a request uses.
-fn ware(flight: &Flight) -> Option<ServiceKind> {
+fn service_kind(flight: &Flight) -> Option<ServiceKind> {
     match flight.about {
-        About::Summary | About::Epochs { .. } => None,
-        About::Past { .. } | About::States { .. } | About::Wanted(Key::Survey | Key::Range(_)) => {
+        Subject::Summary | Subject::Epochs { .. } => None,
+        Subject::Past { .. } | Subject::States { .. } | Subject::Wanted(Key::Survey | Key::Range(_)) => {
             Some(ServiceKind::Batches)
         }
-        About::Wanted(Key::Offer | Key::Headers | Key::Siblings(_) | Key::Chunk(_) | Key::Codes) => {
+        Subject::Wanted(Key::Offer | Key::Headers | Key::Siblings(_) | Key::Chunk(_) | Key::Codes) => {
             Some(ServiceKind::Snapshots)
         }
     }
@@ -320,11 +323,11 @@ fn ware(flight: &Flight) -> Option<ServiceKind> {
 
 fn describe(flight: &Flight) -> String {
     match flight.about {
-        About::Summary => "summary".into(),
-        About::Epochs { .. } => EPOCH_ENDS.into(),
-        About::Past { request, .. } => backfill::describe(request.first),
-        About::States { .. } => backfill::REVERSE_DELTA.into(),
-        About::Wanted(key) => describe_key(&key),
+        Subject::Summary => "summary".into(),
+        Subject::Epochs { .. } => EPOCH_ENDS.into(),
+        Subject::Past { request, .. } => backfill::describe(request.first),
+        Subject::States { .. } => backfill::REVERSE_DELTA.into(),
+        Subject::Wanted(key) => describe_key(&key),
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::{
     Engine,
-    jobs::{CheckEpochs, Keeping},
+    jobs::{CheckEpochs, StoreEpochs},
 };
 use crate::{
     error::Fault,
@@ -130,7 +130,7 @@ impl Engine {
     pub(super) fn keep_epochs(&mut self) {
         if !self.epoch_ends.is_empty() && !self.keeps_epochs() {
             let ends = std::mem::take(&mut self.epoch_ends);
-            self.run(Keeping, Job::KeepEpochs(ends));
+            self.run(StoreEpochs, Job::KeepEpochs(ends));
         }
     }
 }

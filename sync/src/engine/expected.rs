@@ -1,4 +1,4 @@
-//! [`Coming`]: batches that others in this process assemble, so that the engine does not fetch them meanwhile.
+//! [`ExpectedBatches`]: batches that others in this process assemble, so that the engine does not fetch them meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ const BATCHES_MAX: usize = 16;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Coming(BTreeMap<BatchNumber, Instant>);
+pub(super) struct ExpectedBatches(BTreeMap<BatchNumber, Instant>);
 
-impl Coming {
+impl ExpectedBatches {
     /// Records a batch that others began to assemble, and until when the engine leaves it to them.
     pub(super) fn add(&mut self, number: BatchNumber, until: Instant) {
         if self.0.len() < BATCHES_MAX || self.0.contains_key(&number) {

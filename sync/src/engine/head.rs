@@ -206,7 +206,9 @@ impl Engine {
             return;
         }
         let last = match self.announcements.taken {
-            taken if self.tail.last() == taken && taken < self.head.after(AHEAD_MAX) => taken.max(self.head),
+            taken if self.pipeline.last() == taken && taken < self.head.after(AHEAD_MAX) => {
+                taken.max(self.head)
+            }
             _ => self.head,
         };
         let number = last.next();

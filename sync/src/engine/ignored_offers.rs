@@ -1,4 +1,4 @@
-//! [`GivenUp`]: snapshots that could not be fetched, and the peers that promised them.
+//! [`IgnoredOffers`]: snapshots that could not be fetched, and the peers that promised them.
 //!
 //! If a peer promises a snapshot and fails to send it, its snapshots are ignored for a while, twice as long each time.
 //! So offering many in turn holds a node up no longer than offering one. The peer may still serve batches, and keeps
@@ -28,30 +28,30 @@ const PEERS_MAX: usize = 1_024;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct GivenUp {
+pub(super) struct IgnoredOffers {
     defences: Defences,
     /// Snapshots for which no peer has proved that their ledger contains the waypoint, with the time until which each is
     /// ignored.
     unproved: BTreeMap<BatchNumber, Instant>,
-    peers: BTreeMap<PeerId, Promised>,
+    peers: BTreeMap<PeerId, Pause>,
     /// Peers that cannot merge a range delta, and until when they are asked for none. Their snapshots count.
     unmerged: BTreeMap<PeerId, Instant>,
     /// Until when strangers' promises of a faster way count for nothing, and how often such a promise was followed in
     /// vain.
-    word: Option<Promised>,
+    word: Option<Pause>,
     /// Number of snapshots and peers that are ignored now.
     active: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Promised {
+struct Pause {
     until: Instant,
     times: u32,
 }
 
-impl GivenUp {
-    pub(super) fn new(defences: Defences) -> GivenUp {
-        GivenUp { defences, ..GivenUp::default() }
+impl IgnoredOffers {
+    pub(super) fn new(defences: Defences) -> IgnoredOffers {
+        IgnoredOffers { defences, ..IgnoredOffers::default() }
     }
 
     /// Ignores a snapshot for a minute, whichever peer offers it.
@@ -67,7 +67,7 @@ impl GivenUp {
         for peer in peers {
             let times = self.peers.get(&peer).map_or(0, |promised| promised.times);
             let pause = FIRST.saturating_mul(2u32.saturating_pow(times)).min(LONGEST);
-            self.peers.insert(peer, Promised { until: now + pause, times: times.saturating_add(1) });
+            self.peers.insert(peer, Pause { until: now + pause, times: times.saturating_add(1) });
         }
         self.trim();
     }
@@ -88,7 +88,7 @@ impl GivenUp {
     /// Ignores the snapshots of peers that kept their promises but were slower than another way. This pause does not
     /// grow.
     pub(super) fn rest(&mut self, peers: impl IntoIterator<Item = PeerId>, now: Instant) {
-        let promised = Promised { until: now + FIRST, times: 0 };
+        let promised = Pause { until: now + FIRST, times: 0 };
         self.peers.extend(peers.into_iter().map(|peer| (peer, promised)));
         self.trim();
     }
@@ -108,7 +108,7 @@ impl GivenUp {
     pub(super) fn took_word(&mut self, now: Instant) {
         let times = self.word.map_or(0, |word| word.times);
         let pause = (2 * FIRST).saturating_mul(2u32.saturating_pow(times)).min(LONGEST);
-        self.word = Some(Promised { until: now + pause, times: times.saturating_add(1) });
+        self.word = Some(Pause { until: now + pause, times: times.saturating_add(1) });
     }
 
     fn trim(&mut self) {
@@ -129,7 +129,7 @@ impl GivenUp {
             self.unproved.len() + self.peers.values().filter(|promised| promised.until > now).count();
     }
 
-    /// Number of ignored snapshots and peers, as of the last [`GivenUp::expire`].
+    /// Number of ignored snapshots and peers, as of the last [`IgnoredOffers::expire`].
     pub(super) fn len(&self) -> usize {
         self.active
     }
@@ -158,17 +158,17 @@ mod tests {
     #[test]
     fn broken_promises_add_up() {
         let mut now = Instant::now();
-        let mut given_up = GivenUp::default();
+        let mut ignored = IgnoredOffers::default();
         for pause in [60, 120, 240, 480, 960, 1_920, 3_600, 3_600] {
-            given_up.broken([A], now);
-            assert_eq!(given_up.next(now), Some(now + Duration::from_secs(pause)));
+            ignored.broken([A], now);
+            assert_eq!(ignored.next(now), Some(now + Duration::from_secs(pause)));
             now += Duration::from_secs(pause);
-            given_up.expire(now);
-            assert_eq!(given_up.next(now), None);
+            ignored.expire(now);
+            assert_eq!(ignored.next(now), None);
         }
-        given_up.broken([B], now);
-        assert_eq!(given_up.next(now), Some(now + FIRST), "another peer's are its own");
-        given_up.expire(now + 2 * LONGEST);
-        assert!(given_up.peers.is_empty());
+        ignored.broken([B], now);
+        assert_eq!(ignored.next(now), Some(now + FIRST), "another peer's are its own");
+        ignored.expire(now + 2 * LONGEST);
+        assert!(ignored.peers.is_empty());
     }
 }

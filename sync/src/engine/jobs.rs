@@ -135,7 +135,7 @@ pub(super) struct StoreStates {
 
 /// Store of epoch ends.
 #[derive(Debug)]
-pub(super) struct Keeping;
+pub(super) struct StoreEpochs;
 
 /// The running jobs of one kind.
 #[derive(Debug)]
@@ -213,21 +213,21 @@ pub(super) struct Jobs {
     pub(super) commit: Running<Commit>,
     pub(super) restore: Running<Restoring>,
     pub(super) audit: Running<Auditing>,
-    pub(super) keep: Running<Keeping>,
+    pub(super) keep: Running<StoreEpochs>,
     pub(super) check_past: Running<CheckPast>,
     pub(super) store_past: Running<StorePast>,
     pub(super) store_states: Running<StoreStates>,
 }
 
 /// The data kept for a job while it runs; its type is the kind of the job.
-pub(super) trait Kept: Sized {
+pub(super) trait JobData: Sized {
     /// Its field in the table.
     fn place(jobs: &mut Jobs) -> &mut Running<Self>;
 }
 
 macro_rules! places {
     ($($kept:ty => $place:ident),* $(,)?) => {
-        $(impl Kept for $kept {
+        $(impl JobData for $kept {
             fn place(jobs: &mut Jobs) -> &mut Running<Self> {
                 &mut jobs.$place
             }
@@ -244,7 +244,7 @@ places! {
     Commit => commit,
     Restoring => restore,
     Auditing => audit,
-    Keeping => keep,
+    StoreEpochs => keep,
     CheckPast => check_past,
     StorePast => store_past,
     StoreStates => store_states,
@@ -252,7 +252,7 @@ places! {
 
 /// A finished job: its kept data, and its result.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(super) enum FinishedJob {
     Check(Check, Result<VerifiedRange, Fault>),
     Announced(CheckAnnounced, Result<Option<VerifiedRange>, Fault>),
     Epochs(CheckEpochs, Box<ProvedEnds>),
@@ -261,7 +261,7 @@ pub(super) enum Ended {
     Commit(Commit, Result<Committed, SyncError>),
     Restore(Restoring, Result<Restored, SyncError>),
     Audit(Auditing, Result<Audited, SyncError>),
-    Keep(Keeping, Result<(), SyncError>),
+    Keep(StoreEpochs, Result<(), SyncError>),
     CheckPast(CheckPast, Result<PastRange, Fault>),
     StorePast(StorePast, Result<Backfilled, SyncError>),
     StoreStates(StoreStates, Result<StatesAdded, SyncError>),
@@ -269,7 +269,7 @@ pub(super) enum Ended {
 
 impl Jobs {
     /// Records that a job begins.
-    fn begin<K: Kept>(&mut self, kept: K) -> JobId {
+    fn begin<K: JobData>(&mut self, kept: K) -> JobId {
         let id = JobId(self.next);
         self.next += 1;
         K::place(self).0.insert(id, kept);
@@ -280,20 +280,20 @@ impl Jobs {
     ///
     /// # Errors
     /// [`SyncError::Worker`] if no job of that kind has the id.
-    pub(super) fn end(&mut self, id: JobId, done: Done) -> Result<Ended, SyncError> {
+    pub(super) fn end(&mut self, id: JobId, done: Done) -> Result<FinishedJob, SyncError> {
         Ok(match done {
-            Done::Range(result) => Ended::Check(self.checks.end(id)?, result),
-            Done::Announced(result) => Ended::Announced(self.announced.end(id)?, result),
-            Done::Epochs(proved) => Ended::Epochs(self.epochs.end(id)?, proved),
-            Done::Prepared(result) => Ended::Prepare(self.prepare.end(id)?, result),
-            Done::Executed(result) => Ended::Execute(self.execute.end(id)?, result),
-            Done::Committed(result) => Ended::Commit(self.commit.end(id)?, result),
-            Done::Restored(result) => Ended::Restore(self.restore.end(id)?, result),
-            Done::Audited(result) => Ended::Audit(self.audit.end(id)?, result),
-            Done::Kept(result) => Ended::Keep(self.keep.end(id)?, result),
-            Done::PastChecked(result) => Ended::CheckPast(self.check_past.end(id)?, result),
-            Done::Backfilled(result) => Ended::StorePast(self.store_past.end(id)?, result),
-            Done::StatesAdded(result) => Ended::StoreStates(self.store_states.end(id)?, result),
+            Done::Range(result) => FinishedJob::Check(self.checks.end(id)?, result),
+            Done::Announced(result) => FinishedJob::Announced(self.announced.end(id)?, result),
+            Done::Epochs(proved) => FinishedJob::Epochs(self.epochs.end(id)?, proved),
+            Done::Prepared(result) => FinishedJob::Prepare(self.prepare.end(id)?, result),
+            Done::Executed(result) => FinishedJob::Execute(self.execute.end(id)?, result),
+            Done::Committed(result) => FinishedJob::Commit(self.commit.end(id)?, result),
+            Done::Restored(result) => FinishedJob::Restore(self.restore.end(id)?, result),
+            Done::Audited(result) => FinishedJob::Audit(self.audit.end(id)?, result),
+            Done::Kept(result) => FinishedJob::Keep(self.keep.end(id)?, result),
+            Done::PastChecked(result) => FinishedJob::CheckPast(self.check_past.end(id)?, result),
+            Done::Backfilled(result) => FinishedJob::StorePast(self.store_past.end(id)?, result),
+            Done::StatesAdded(result) => FinishedJob::StoreStates(self.store_states.end(id)?, result),
         })
     }
 
@@ -312,7 +312,7 @@ impl Jobs {
 
 impl Engine {
     /// Begins a job and keeps its data.
-    pub(super) fn run<K: Kept>(&mut self, kept: K, job: Job) {
+    pub(super) fn run<K: JobData>(&mut self, kept: K, job: Job) {
         let id = self.jobs.begin(kept);
         self.effects.push_back(Effect::Run { id, job });
     }

@@ -7,13 +7,13 @@ use tokio::time::Instant;
 
 use super::{
     Engine,
-    bootstrap::{Base, Beginning, Bootstrap, COMPARE},
+    bootstrap::{Beginning, Bootstrap, COMPARE, DeltaBase},
+    pipeline::Pipeline,
     streams::Key,
-    tail::Tail,
 };
 use crate::{
     config::Mode,
-    plan::{self, Candidate, Inputs, Plan, Step, price},
+    plan::{self, Candidate, Inputs, Plan, PlanStep, price},
     range_delta,
 };
 
@@ -39,7 +39,8 @@ impl Engine {
         }
         let left = restore.seconds_left(now);
         let plan = self.beside(restore, candidates, now);
-        let is_other = matches!(plan.step, Step::Range(_) | Step::Snapshot(_) | Step::RangeDelta(_));
+        let is_other =
+            matches!(plan.step, PlanStep::Range(_) | PlanStep::Snapshot(_) | PlanStep::RangeDelta(_));
         let is_outpaced = is_other && left > plan.seconds * OUTPACED + restore.patience().as_secs_f64();
         if let Some(restore) = self.restore.as_mut().filter(|_| !is_outpaced) {
             restore.look_again(now);
@@ -57,10 +58,11 @@ impl Engine {
         let Some(restore) = &self.restore else { return false };
         let proven: Vec<Candidate> = candidates.iter().filter(|peer| peer.is_proven).cloned().collect();
         let plan = self.beside(restore, &proven, now);
-        let is_other = matches!(plan.step, Step::Range(_) | Step::Snapshot(_) | Step::RangeDelta(_));
+        let is_other =
+            matches!(plan.step, PlanStep::Range(_) | PlanStep::Snapshot(_) | PlanStep::RangeDelta(_));
         let is_outpaced = is_other && left > plan.seconds * OUTPACED_BY_PROVEN + COMPARE.as_secs_f64();
         if is_outpaced {
-            self.given_up.rest(restore.suppliers().deliverers().iter().copied(), now);
+            self.ignored_offers.rest(restore.suppliers().deliverers().iter().copied(), now);
         }
         is_outpaced
     }
@@ -76,7 +78,7 @@ impl Engine {
             peer.snapshots.clear();
         }
         if !restore.suppliers().deliverers().is_empty() {
-            let takes_word = self.given_up.takes_word(now);
+            let takes_word = self.ignored_offers.takes_word(now);
             others.retain(|peer| peer.is_proven || takes_word);
             let strangers = others.iter().filter(|peer| !peer.is_proven).count() as f64;
             for peer in others.iter_mut().filter(|peer| !peer.is_proven) {
@@ -93,10 +95,10 @@ impl Engine {
     /// Pauses the peers that made a restore too slow. The pause grows only for those that delivered nothing.
     pub(super) fn blame_slow(&mut self, now: Instant) {
         let Some(restore) = &self.restore else { return };
-        self.given_up.broken(restore.suppliers().broke_promises(), now);
+        self.ignored_offers.broken(restore.suppliers().broke_promises(), now);
         if !restore.suppliers().deliverers().is_empty() {
-            self.given_up.rest(restore.suppliers().deliverers().iter().copied(), now);
-            self.given_up.took_word(now);
+            self.ignored_offers.rest(restore.suppliers().deliverers().iter().copied(), now);
+            self.ignored_offers.took_word(now);
         }
     }
 
@@ -109,13 +111,13 @@ impl Engine {
         candidates: &[Candidate],
         now: Instant,
     ) {
-        self.drops_batches |= !self.tail.is_empty();
-        self.tail.cut_uncommitted(self.head);
+        self.drops_batches |= !self.pipeline.is_empty();
+        self.pipeline.cut_uncommitted(self.head);
         self.drop_cut();
-        if self.tail.is_empty() && !self.jobs.restore.is_any() {
+        if self.pipeline.is_empty() && !self.jobs.restore.is_any() {
             let serves = candidates.iter().filter(|peer| peer.offers(number));
             let from = |peer: &Candidate| range_delta::base(self.head, peer.range_delta_from?);
-            let base = serves.filter_map(from).max().map(|from| Base { from, head: self.head });
+            let base = serves.filter_map(from).max().map(|from| DeltaBase { from, head: self.head });
             // A range delta needs a base, and the plan did not ask for all rows.
             if by_changes && base.is_none() {
                 return;
@@ -130,34 +132,41 @@ impl Engine {
             let patience = Duration::from_millis(self.config.request_deadline_ms.get()) * PACE_DEADLINES;
             let restore = self.restore.insert(Bootstrap::new(beginning, patience, now));
             restore.advance(&mut self.streams, &self.jobs.restore);
-            self.tail = Tail::new(number);
+            self.pipeline = Pipeline::new(number);
         }
     }
 
     /// Presumed bytes of a restore, from what peers claim about the snapshot. A range delta has at most all changes.
-    fn leap_bytes(&self, number: BatchNumber, range_delta: Option<Base>, candidates: &[Candidate]) -> f64 {
+    fn leap_bytes(
+        &self,
+        number: BatchNumber,
+        range_delta: Option<DeltaBase>,
+        candidates: &[Candidate],
+    ) -> f64 {
         let offered = candidates.iter().flat_map(|peer| &peer.snapshots);
         let offered = offered.filter(|offered| offered.number == number);
         // An impossible size says nothing. It must not make ranges look so long that few are asked for at once.
         let rows =
             offered.filter_map(price::plausible_rows).max_by(f64::total_cmp).unwrap_or_default() * ROW_BYTES;
         match range_delta {
-            Some(Base { head, .. }) => rows.min(self.course.amount(head, number).changes * self.ratios.delta),
+            Some(DeltaBase { head, .. }) => {
+                rows.min(self.course.amount(head, number).changes * self.ratios.delta)
+            }
             None => rows,
         }
     }
 
     /// Drops the ranges that are followed in another way from now on. Ranges of the new way begin behind the kept ones.
     pub(super) fn replace(&mut self, plan: &Plan) {
-        let kept = self.tail.in_hand(&self.ratios, self.fetched()).kept;
+        let kept = self.pipeline.in_flight(&self.ratios, self.optional_parts()).kept;
         tracing::info!(batch = kept.get(), target = plan.target.get(), reason = %plan.reason, "following the requested ranges in another way");
-        self.tail.cut(kept);
+        self.pipeline.cut(kept);
         self.drop_cut();
     }
 
     /// Drops the requests for ranges behind the last kept one.
     pub(super) fn drop_cut(&mut self) {
-        let next = self.tail.next();
+        let next = self.pipeline.next();
         let is_behind = |key: &Key| matches!(key, Key::Range(first) if *first >= next);
         self.streams.drop_all(is_behind, &mut self.effects);
     }

@@ -16,28 +16,29 @@
 //!
 //! ```text
 //!            answers ─────────────▶ Streams ─ request ─▶ Effect::Send
-//!  inputs ─▶ announcements ─▶ turn: plan ─▶ Tail (ranges) or Bootstrap (snapshot) ─ job ─▶ Effect::Run ─▶ Worker
+//!  inputs ─▶ announcements ─▶ turn: plan ─▶ Pipeline (ranges) or Bootstrap (snapshot) ─ job ─▶ Effect::Run ─▶ Worker
 //!            done jobs ─────▶ PeerBook, Stages ◀── what it cost ────────────────────────────────┘
 //! ```
 //!
-//! Bounds: [`SyncConfig::buffer_mib`] and the limits of `tail` bound the ranges in flight. Chunks and announcements are
+//! Bounds: [`SyncConfig::buffer_mib`] and the limits of `pipeline` bound the ranges in flight. Chunks and announcements are
 //! bounded by count, and each peer's requests by its window.
 
 mod answers;
 mod backfill;
 mod bootstrap;
 mod claims;
-mod coming;
 mod effect;
 mod epochs;
-mod given_up;
+mod expected;
 mod head;
+mod ignored_offers;
 mod jobs;
 mod leap;
 mod links;
 mod mix;
 mod outcomes;
 mod pace;
+mod pipeline;
 mod ranges;
 mod report;
 #[cfg(test)]
@@ -47,7 +48,6 @@ mod setup;
 mod stages;
 mod streams;
 mod survey;
-mod tail;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -64,10 +64,10 @@ use slipstream_types::{BatchNumber, Certificate, CodecError, Digest};
 use tokio::time::Instant;
 
 use self::{
-    answers::Checking, backfill::Backfill, bootstrap::Bootstrap, claims::Claim, coming::Coming,
-    effect::Effects, epochs::EpochAnswers, given_up::GivenUp, head::Announcements, jobs::Jobs, mix::Mix,
-    pace::Pace, rumours::Rumours, stages::Stages, streams::Streams, survey::Surveying, tail::Tail,
-    timers::Timers,
+    answers::CheckQueue, backfill::Backfill, bootstrap::Bootstrap, claims::Claim, effect::Effects,
+    epochs::EpochAnswers, expected::ExpectedBatches, head::Announcements, ignored_offers::IgnoredOffers,
+    jobs::Jobs, mix::Mix, pace::Pace, pipeline::Pipeline, rumours::Rumours, stages::Stages, streams::Streams,
+    survey::Surveying, timers::Timers,
 };
 pub use self::{
     effect::{Effect, JobId, RequestId},
@@ -116,18 +116,18 @@ pub struct Engine {
     /// Ranges whose epoch this node does not know yet.
     claims: BTreeMap<PeerId, Claim>,
     streams: Streams,
-    tail: Tail,
+    pipeline: Pipeline,
     restore: Option<Bootstrap>,
     /// Proven epoch ends that wait for their predecessors before they are stored.
     epoch_ends: Vec<Certificate>,
     /// Snapshots that could not be fetched, and the peers that promised them.
-    given_up: GivenUp,
+    ignored_offers: IgnoredOffers,
     /// Upper bound on the batches of a range delta. It drops after one proved too long for this node.
     range_delta_max: u64,
     /// When that bound grows again; `None` at its maximum.
     range_delta_grows: Option<Instant>,
     announcements: Announcements,
-    coming: Coming,
+    expected: ExpectedBatches,
     rumours: Rumours,
     /// The work along the ledger, from the headers that are known.
     course: Course,
@@ -143,7 +143,7 @@ pub struct Engine {
     mix: Option<Mix>,
     plan: Option<Plan>,
     /// Range answers that wait for their check.
-    checking: Checking,
+    checking: CheckQueue,
     jobs: Jobs,
     /// The history below the state that the node began at.
     backfill: Backfill,
@@ -201,14 +201,14 @@ impl Engine {
             epochs: EpochAnswers::default(),
             claims: BTreeMap::new(),
             streams: Streams::new(deadline, setup.defences),
-            tail: Tail::new(local.head),
+            pipeline: Pipeline::new(local.head),
             restore: None,
             epoch_ends: Vec::new(),
-            given_up: GivenUp::new(setup.defences),
+            ignored_offers: IgnoredOffers::new(setup.defences),
             range_delta_max: crate::plan::RANGE_DELTA_BATCHES_MAX,
             range_delta_grows: None,
             announcements: Announcements::default(),
-            coming: Coming::default(),
+            expected: ExpectedBatches::default(),
             rumours: Rumours::default(),
             course,
             wholes: Vec::new(),
@@ -219,7 +219,7 @@ impl Engine {
             mode: None,
             mix: None,
             plan: None,
-            checking: Checking::default(),
+            checking: CheckQueue::default(),
             jobs: Jobs::default(),
             backfill: Backfill::default(),
             drops_batches: false,
@@ -273,15 +273,15 @@ impl Engine {
 
     /// Takes the news that others in this process assemble a batch and will hand it over through
     /// [`Engine::handle_broadcast`]. The engine does not fetch it before `until`.
-    pub fn handle_coming(&mut self, number: BatchNumber, until: Instant) {
+    pub fn handle_expected(&mut self, number: BatchNumber, until: Instant) {
         if number > self.head {
-            self.coming.add(number, until);
+            self.expected.add(number, until);
         }
     }
 
     /// Takes the news that they gave that batch up.
-    pub fn handle_not_coming(&mut self, number: BatchNumber, now: Instant) {
-        self.coming.end(number);
+    pub fn handle_given_up(&mut self, number: BatchNumber, now: Instant) {
+        self.expected.end(number);
         self.turn(now);
     }
 
@@ -356,12 +356,12 @@ impl Engine {
             self.rest_for_head(head.since(self.head), now);
             self.head = head;
             self.ahead_at = None;
-            self.coming.committed(head);
+            self.expected.committed(head);
             self.counters.head_moved(head, now);
         }
-        self.tail.advance(self.head);
-        if self.tail.is_empty() && self.tail.next() != self.head.next() {
-            self.tail = Tail::new(self.head);
+        self.pipeline.advance(self.head);
+        if self.pipeline.is_empty() && self.pipeline.next() != self.head.next() {
+            self.pipeline = Pipeline::new(self.head);
         }
     }
 

@@ -10,10 +10,10 @@ use super::{
     answers::describe_key,
     bootstrap::Bootstrap,
     effect::JobId,
-    jobs::{Check, CheckAnnounced, Commit, Ended, Execute, Prepare, RestoreAnswer, Restoring},
+    jobs::{Check, CheckAnnounced, Commit, Execute, FinishedJob, Prepare, RestoreAnswer, Restoring},
+    pipeline::Pipeline,
     ranges::needed,
     streams::Key,
-    tail::Tail,
 };
 use crate::{
     SyncError,
@@ -40,54 +40,54 @@ impl Engine {
         now: Instant,
     ) -> Result<(), SyncError> {
         match self.jobs.end(id, done)? {
-            Ended::Check(check, checked) => self.checked(check, checked, took, now),
-            Ended::Announced(check, checked) => self.checked_announced(check, checked, now),
-            Ended::Epochs(check, proved) => self.checked_epochs(check, *proved, now),
-            Ended::Prepare(prepare, prepared) => {
+            FinishedJob::Check(check, checked) => self.checked(check, checked, took, now),
+            FinishedJob::Announced(check, checked) => self.checked_announced(check, checked, now),
+            FinishedJob::Epochs(check, proved) => self.checked_epochs(check, *proved, now),
+            FinishedJob::Prepare(prepare, prepared) => {
                 let Prepare { first, load, bytes } = prepare;
                 self.stages.worked(Stage::Prepare, now, took, bytes);
                 self.stages.measured.learn(|costs| &mut costs.prepare, took, load.prepare);
                 self.stages.measured.learn(|costs| &mut costs.open, took, load.open);
                 self.pace.done(Load { prepare: load.prepare, open: load.open, ..Load::default() }, now);
-                self.tail.prepared(first, prepared?);
+                self.pipeline.prepared(first, prepared?);
             }
-            Ended::Execute(execute, executed) => {
+            FinishedJob::Execute(execute, executed) => {
                 let Execute { first, load, bytes, from } = execute;
                 self.stages.worked(Stage::Execute, now, took, bytes);
                 match executed? {
                     Executed::Range(range) => {
                         self.stages.measured.learn(|costs| &mut costs.execute, took, load.execute);
                         self.pace.done(Load { execute: load.execute, ..Load::default() }, now);
-                        self.tail.executed(first, Ready::Executed(range));
+                        self.pipeline.executed(first, Ready::Executed(range));
                     }
-                    Executed::Unprepared(range) => self.tail.unprepared(first, range, from),
+                    Executed::Unprepared(range) => self.pipeline.unprepared(first, range, from),
                 }
             }
-            Ended::Commit(Commit { load, bytes }, committed) => {
+            FinishedJob::Commit(Commit { load, bytes }, committed) => {
                 self.stages.worked(Stage::Commit, now, took, bytes);
                 self.stages.measured.learn(|costs| &mut costs.commit, took, load.commit);
                 self.pace.done(Load { commit: load.commit, ..Load::default() }, now);
                 self.committed(committed?, now);
             }
-            Ended::Restore(Restoring::Drop, _) => {}
-            Ended::Restore(Restoring::Begin | Restoring::Finish, restored) => {
+            FinishedJob::Restore(Restoring::Drop, _) => {}
+            FinishedJob::Restore(Restoring::Begin | Restoring::Finish, restored) => {
                 self.restored(None, restored, now)?;
             }
-            Ended::Restore(Restoring::Answer(answer), restored) => {
+            FinishedJob::Restore(Restoring::Answer(answer), restored) => {
                 self.restore_worked(&answer, took, now);
                 self.restored(Some(*answer), restored, now)?;
             }
-            Ended::Audit(_, audited) => {
+            FinishedJob::Audit(_, audited) => {
                 self.stages.worked(Stage::Audit, now, took, 0);
                 self.audited(audited?);
             }
-            Ended::Keep(_, kept) => {
+            FinishedJob::Keep(_, kept) => {
                 kept?;
                 self.keep_epochs();
             }
-            Ended::CheckPast(check, checked) => self.past_checked(check, checked, took, now),
-            Ended::StorePast(store, stored) => self.past_stored(store, stored, took, now)?,
-            Ended::StoreStates(store, added) => self.states_stored(store, added, now)?,
+            FinishedJob::CheckPast(check, checked) => self.past_checked(check, checked, took, now),
+            FinishedJob::StorePast(store, stored) => self.past_stored(store, stored, took, now)?,
+            FinishedJob::StoreStates(store, added) => self.states_stored(store, added, now)?,
         }
         Ok(())
     }
@@ -135,20 +135,20 @@ impl Engine {
         self.learn_end(range.certificate());
         let amount = self.learn_headers(&range);
         // The range was given up meanwhile and requested in another way, so this result no longer fits.
-        if self.tail.get(first).is_some_and(|piece| !range.has(needed(piece.mode))) {
+        if self.pipeline.get(first).is_some_and(|piece| !range.has(needed(piece.mode))) {
             return;
         }
         self.settle(&key, now);
-        if let Some(mode) = self.tail.get(first).map(|piece| piece.mode) {
+        if let Some(mode) = self.pipeline.get(first).map(|piece| piece.mode) {
             self.book.sent(&flight.peer, mode, range.batches().len() as u64);
-            let bytes = self.ratios.bytes(mode, &amount, self.fetched());
+            let bytes = self.ratios.bytes(mode, &amount, self.optional_parts());
             let load = match mode {
                 RangeMode::Replay => Load { replay_bytes: bytes, ..Load::default() },
                 RangeMode::Delta => Load { delta_bytes: bytes, ..Load::default() },
             };
             self.pace.done(load, now);
         }
-        if let Some(rest) = self.tail.arrived(first, range, amount, flight.peer) {
+        if let Some(rest) = self.pipeline.arrived(first, range, amount, flight.peer) {
             self.want_rest(rest);
         }
     }
@@ -198,8 +198,8 @@ impl Engine {
         let room = AUDITS_MAX.saturating_sub(self.audits.len());
         self.counters.audits_skipped += committed.audits.len().saturating_sub(room) as u64;
         self.audits.extend(committed.audits.into_iter().take(room));
-        self.backfill_lacks(self.tail.commits_lacking());
-        self.tail.committed(committed.head);
+        self.backfill_lacks(self.pipeline.commits_lacking());
+        self.pipeline.committed(committed.head);
         self.moved(committed.head, now);
     }
 
@@ -261,7 +261,7 @@ impl Engine {
                 Ok(()) => {
                     if let (Key::Chunk(_) | Key::Codes, Some(restore)) = (key, &mut self.restore) {
                         restore.suppliers_mut().delivered(flight.peer);
-                        self.given_up.kept(&flight.peer);
+                        self.ignored_offers.kept(&flight.peer);
                     }
                     self.settle(&key, now);
                     self.credit(&flight, at, now, earned);
@@ -315,7 +315,7 @@ impl Engine {
             Abandoned::TooLarge => self.range_delta_too_long(number, now),
             Abandoned::Padded => {
                 let densest = self.restore.as_ref().and_then(|restore| restore.suppliers().densest());
-                self.given_up.broken(densest, now);
+                self.ignored_offers.broken(densest, now);
             }
             Abandoned::Overtaken => {}
         }
@@ -326,7 +326,7 @@ impl Engine {
     /// their base.
     pub(super) fn abandon(&mut self) {
         if self.restore.take().is_some() {
-            self.tail = Tail::new(self.head);
+            self.pipeline = Pipeline::new(self.head);
             let goes = |key: &Key| Bootstrap::owns(key) || matches!(key, Key::Range(_));
             self.streams.drop_all(goes, &mut self.effects);
             self.run(Restoring::Drop, Job::Restore(RestoreJob::Drop));
@@ -348,7 +348,7 @@ impl Engine {
                 self.announcements.passed(number);
                 let amount = self.learn_headers(&range);
                 let is_next = self.executes_head() && self.restore.is_none() && number > self.head;
-                if is_next && self.tail.announced(range, amount, from) {
+                if is_next && self.pipeline.announced(range, amount, from) {
                     self.book.sent(&from, RangeMode::Replay, 1);
                     self.announcements.taken(number);
                     self.counters.announced += 1;
@@ -357,7 +357,7 @@ impl Engine {
             }
             Ok(None) => {}
             Err(fault) => {
-                self.coming.end(number);
+                self.expected.end(number);
                 self.punish(from, "announcement", &fault, now);
             }
         }

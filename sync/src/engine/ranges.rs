@@ -8,11 +8,11 @@ use tokio::time::Instant;
 use super::{
     Engine,
     mix::Mix,
-    streams::{Key, Needs, Streams},
+    streams::{Key, Requirement, Streams},
 };
 use crate::{
     config::Mode,
-    plan::{Amount, Before, Candidate, Load, RangeMode, Step},
+    plan::{Amount, Candidate, Load, NextStage, PlanStep, RangeMode},
     protocol::{Parts, RANGE_BATCHES_MAX, RANGE_BYTES_MAX, RangeRequest, Request},
 };
 
@@ -52,8 +52,8 @@ impl Engine {
             let mix = self.mix.unwrap_or_else(|| Mix::after(self.head_start(share, candidates)));
             mix.with_share(share)
         });
-        while self.tail.has_room(budget) {
-            let first = self.tail.next();
+        while self.pipeline.has_room(budget) {
+            let first = self.pipeline.next();
             let target = |mode| {
                 let serving = candidates.iter().filter(|peer| peer.serves(mode, first));
                 Some((mode, serving.map(|peer| peer.head).max()?))
@@ -69,8 +69,8 @@ impl Engine {
             let last = first.after(count - 1).min(target);
             let batches = last.since(first) + 1;
             let amount = self.course.amount(first.before(1), last);
-            let bytes = self.ratios.bytes(turn, &amount, self.fetched()) as u64;
-            self.tail.push(last, turn, bytes, amount);
+            let bytes = self.ratios.bytes(turn, &amount, self.optional_parts()) as u64;
+            self.pipeline.push(last, turn, bytes, amount);
             self.want_range(first, last, turn, bytes);
             if let Some(mix) = &mut self.mix {
                 mix.take(turn, batches as f64);
@@ -81,8 +81,8 @@ impl Engine {
     /// Batches to replay before the first deltas, if a mix begins now: at most their share of what is left.
     fn head_start(&self, share: f64, candidates: &[Candidate]) -> f64 {
         let target = candidates.iter().map(|peer| peer.head).max();
-        let left = target.map_or(0, |target| target.since(self.tail.last()));
-        let batches = HEAD_START_SECONDS / self.replay_seconds(self.tail.next()).max(1e-6);
+        let left = target.map_or(0, |target| target.since(self.pipeline.last()));
+        let batches = HEAD_START_SECONDS / self.replay_seconds(self.pipeline.next()).max(1e-6);
         batches.min(share * left as f64)
     }
 
@@ -94,9 +94,9 @@ impl Engine {
             bytes_max: self.config.range_bytes_max.get().min(RANGE_BYTES_MAX),
             parts: self.parts(mode, is_whole, first, last),
         };
-        let needs = if is_whole { Needs::Whole(first) } else { Needs::Batch(mode, first) };
+        let needs = if is_whole { Requirement::Whole(first) } else { Requirement::Batch(mode, first) };
         self.streams.want(Key::Range(first), Request::Range(request), needs, bytes);
-        self.tail.set_whole(first, is_whole || mode == RangeMode::Replay || !self.config.history);
+        self.pipeline.set_whole(first, is_whole || mode == RangeMode::Replay || !self.config.history);
     }
 
     /// Whether deltas come with the other parts that the node keeps: near the target, if a peer has them. Further back
@@ -117,7 +117,7 @@ impl Engine {
 
     /// Asks for the rest of a range whose answer ended early.
     pub(super) fn want_rest(&mut self, first: BatchNumber) {
-        if let Some(piece) = self.tail.get(first) {
+        if let Some(piece) = self.pipeline.get(first) {
             let (last, mode, bytes) = (piece.last, piece.mode, piece.bytes);
             self.want_range(first, last, mode, bytes);
         }
@@ -130,7 +130,7 @@ impl Engine {
 
     /// Estimated compressed bytes of a batch from `first` on.
     fn batch_bytes(&self, mode: RangeMode, first: BatchNumber) -> f64 {
-        self.ratios.bytes(mode, &self.batch(first), self.fetched()).max(64.0)
+        self.ratios.bytes(mode, &self.batch(first), self.optional_parts()).max(64.0)
     }
 
     /// Batches of a range, which ends at a multiple of a power of two. So followers with similar links ask for the same
@@ -180,7 +180,7 @@ impl Engine {
 
     /// Gives another mode to ranges whose mode is no longer served, or gives them up.
     pub(super) fn remode(&mut self, candidates: &[Candidate]) {
-        let asked: Vec<(BatchNumber, RangeMode)> = self.tail.asked().collect();
+        let asked: Vec<(BatchNumber, RangeMode)> = self.pipeline.asked().collect();
         for (first, mode) in asked {
             let key = Key::Range(first);
             let is_served = candidates.iter().any(|peer| peer.serves(mode, first));
@@ -192,13 +192,13 @@ impl Engine {
             }
             let before = first.before(1);
             match self.decide_behind(before, candidates).step {
-                Step::Range(other) if other != mode => {
+                PlanStep::Range(other) if other != mode => {
                     tracing::info!(batch = first.get(), from = %mode, to = %other, "no peer serves the range in the \
                         requested mode; using the other mode");
                     self.turn_into(first, other);
                 }
-                Step::Snapshot(_) | Step::RangeDelta(_) => {
-                    self.tail.cut(before);
+                PlanStep::Snapshot(_) | PlanStep::RangeDelta(_) => {
+                    self.pipeline.cut(before);
                     return self.drop_cut();
                 }
                 _ => {}
@@ -215,7 +215,8 @@ impl Engine {
     /// Ends a mix. From now on one mode follows everything, including ranges of the other mode that no peer was asked
     /// for.
     fn end_mix(&mut self, mode: RangeMode, candidates: &[Candidate]) {
-        let asked: Vec<(BatchNumber, RangeMode)> = self.tail.asked().filter(|(_, of)| *of != mode).collect();
+        let asked: Vec<(BatchNumber, RangeMode)> =
+            self.pipeline.asked().filter(|(_, of)| *of != mode).collect();
         for (first, _) in asked {
             let is_served = candidates.iter().any(|peer| peer.serves(mode, first));
             if is_served && self.may_turn(first, |streams, key| streams.is_waiting(key)) {
@@ -229,9 +230,9 @@ impl Engine {
     /// can be asked. Returns whether the range is now replayed.
     pub(super) fn take_over(&mut self, candidates: &[Candidate], now: Instant) -> bool {
         let may = self.may_change(Mode::Replay);
-        let awaited = self.tail.awaited().filter(|_| may);
+        let awaited = self.pipeline.awaited().filter(|_| may);
         let Some(first) = awaited else { return false };
-        let is_delta = self.tail.get(first).is_some_and(|piece| piece.mode == RangeMode::Delta);
+        let is_delta = self.pipeline.get(first).is_some_and(|piece| piece.mode == RangeMode::Delta);
         let executes =
             |peer: &Candidate| peer.serves(RangeMode::Replay, first) && !peer.serves(RangeMode::Delta, first);
         let takes = is_delta
@@ -250,7 +251,8 @@ impl Engine {
     /// alone. With `proven`, asks only a peer that has delivered. So a peer that claims everything and sends nothing
     /// delays the head once. Returns whether it asks.
     pub(super) fn take_alone(&mut self, candidates: &[Candidate], proven: bool, now: Instant) -> bool {
-        let Some(first) = self.tail.awaited().filter(|first| self.streams.needs_whole(&Key::Range(*first)))
+        let Some(first) =
+            self.pipeline.awaited().filter(|first| self.streams.needs_whole(&Key::Range(*first)))
         else {
             return false;
         };
@@ -278,7 +280,8 @@ impl Engine {
     /// peer has the bodies and no proven one has the deltas. All strangers may be one peer: under ever new keys it
     /// would hold this range up again and again.
     pub(super) fn take_over_from_strangers(&mut self, candidates: &[Candidate], now: Instant) -> bool {
-        let Some(first) = self.tail.awaited().filter(|first| !self.streams.is_waiting(&Key::Range(*first)))
+        let Some(first) =
+            self.pipeline.awaited().filter(|first| !self.streams.is_waiting(&Key::Range(*first)))
         else {
             return false;
         };
@@ -290,11 +293,11 @@ impl Engine {
     /// execution gets there. So these peers work until both ends meet, whatever share was planned. Returns whether a
     /// range was lent.
     pub(super) fn lend(&mut self, candidates: &[Candidate]) -> bool {
-        let asked = self.tail.asked().filter(|(_, mode)| *mode == RangeMode::Delta).count();
+        let asked = self.pipeline.asked().filter(|(_, mode)| *mode == RangeMode::Delta).count();
         if asked >= LENT_MAX || !self.may_change(Mode::Delta) {
             return false;
         }
-        let Some((first, last)) = self.tail.last_to_replay() else { return false };
+        let Some((first, last)) = self.pipeline.last_to_replay() else { return false };
         let bytes = self.range_bytes(RangeMode::Delta, first, last);
         let has_deltas_alone = |peer: &&Candidate| {
             let has_deltas = |number| peer.serves(RangeMode::Delta, number);
@@ -304,7 +307,7 @@ impl Engine {
         let has_room = |peer: &&Candidate| self.streams.links.has_room(&peer.peer, bytes);
         let serving = candidates.iter().filter(has_deltas_alone).filter(has_room);
         let comes = serving.map(|peer| self.streams.links.expected(&peer.peer, bytes)).min();
-        let before = self.tail.left(|at, _| at < first, &self.ratios, self.fetched());
+        let before = self.pipeline.left(|at, _| at < first, &self.ratios, self.optional_parts());
         let executes = self.seconds_to_replay(&before);
         let lends = comes.is_some_and(|comes| comes.as_secs_f64() < executes)
             && !self.checking.has(&Key::Range(first), &self.jobs.checks);
@@ -322,7 +325,8 @@ impl Engine {
     /// Average seconds to replay a batch on this machine, from `first` on.
     fn replay_seconds(&self, first: BatchNumber) -> f64 {
         let amount = self.batch(first);
-        let load = Load::of(RangeMode::Replay, &amount, Before::Prepare, &self.ratios, self.fetched());
+        let load =
+            Load::of(RangeMode::Replay, &amount, NextStage::Prepare, &self.ratios, self.optional_parts());
         self.seconds_to_replay(&load)
     }
 
@@ -334,7 +338,7 @@ impl Engine {
 
     /// Estimated compressed bytes of a range.
     fn range_bytes(&self, mode: RangeMode, first: BatchNumber, last: BatchNumber) -> u64 {
-        self.ratios.bytes(mode, &self.course.amount(first.before(1), last), self.fetched()) as u64
+        self.ratios.bytes(mode, &self.course.amount(first.before(1), last), self.optional_parts()) as u64
     }
 
     /// Whether a range can still be requested in another way.
@@ -346,8 +350,8 @@ impl Engine {
     /// Asks for a range in another mode.
     fn turn_into(&mut self, first: BatchNumber, mode: RangeMode) {
         self.streams.settle(&Key::Range(first), &mut self.effects);
-        if let Some(last) = self.tail.get(first).map(|piece| piece.last) {
-            self.tail.remode(first, mode, self.range_bytes(mode, first, last));
+        if let Some(last) = self.pipeline.get(first).map(|piece| piece.last) {
+            self.pipeline.remode(first, mode, self.range_bytes(mode, first, last));
             if let Some(mix) = self.mix.as_mut().filter(|_| mode == RangeMode::Replay) {
                 mix.took_over((last.since(first) + 1) as f64);
             }

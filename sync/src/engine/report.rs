@@ -8,7 +8,8 @@ use tokio::time::Instant;
 use super::{Engine, SUMMARY_AGE, answers::describe_key, stages::IDLE_AFTER};
 use crate::{
     plan::{
-        self, Amount, EmptyPlan, Inputs, Load, Plan, PlanStatus, RangeMode, Stage, Step, part::part, price,
+        self, Amount, EmptyPlan, Inputs, Load, Plan, PlanStatus, PlanStep, RangeMode, Stage, part::part,
+        price,
     },
     repair::RepairReport,
     status::{Phase, SnapshotStatus, SyncStatus, Waiting},
@@ -119,14 +120,14 @@ impl Engine {
         let phase = match (&self.restore, plan.step) {
             (Some(restore), _) if restore.range_delta().is_some() => Phase::RangeDelta,
             (Some(_), _) => Phase::Snapshot,
-            _ if !self.tail.is_empty() => self.mode.map_or(Phase::Replay, of_mode),
+            _ if !self.pipeline.is_empty() => self.mode.map_or(Phase::Replay, of_mode),
             _ if holds => Phase::Idle,
-            (None, Step::Idle) if self.book.is_empty() => Phase::WaitingForPeers,
-            (None, Step::Idle) => Phase::Idle,
-            (None, Step::Stuck) => Phase::Stuck,
-            (None, Step::Range(mode)) => of_mode(mode),
-            (None, Step::Snapshot(_)) => Phase::Snapshot,
-            (None, Step::RangeDelta(_)) => Phase::RangeDelta,
+            (None, PlanStep::Idle) if self.book.is_empty() => Phase::WaitingForPeers,
+            (None, PlanStep::Idle) => Phase::Idle,
+            (None, PlanStep::Stuck) => Phase::Stuck,
+            (None, PlanStep::Range(mode)) => of_mode(mode),
+            (None, PlanStep::Snapshot(_)) => Phase::Snapshot,
+            (None, PlanStep::RangeDelta(_)) => Phase::RangeDelta,
         };
         if phase != self.counters.phase {
             tracing::debug!(%phase, batch = self.head.get(), target = plan.target.get(), reason = %plan.reason, "phase");
@@ -146,7 +147,7 @@ impl Engine {
         let gap = target.since(self.head);
         let snapshot = self.restore.as_ref().and_then(|restore| restore.status(now));
         let eta = (gap > 0).then(|| self.eta_seconds(snapshot.as_ref(), now)).flatten();
-        let [fetch, prepare, execute, commit] = self.tail.queues();
+        let [fetch, prepare, execute, commit] = self.pipeline.queues();
         let queues = |stage| match stage {
             Stage::Fetch => fetch,
             Stage::Check => self.checking.bytes(),
@@ -201,7 +202,9 @@ impl Engine {
             Some(restore) => restore.behind.as_ref().or(self.plan.as_ref())?,
             None => self.plan.as_ref()?,
         };
-        if self.book.is_empty() || matches!(plan.step, Step::Idle | Step::Stuck) && self.tail.is_empty() {
+        if self.book.is_empty()
+            || matches!(plan.step, PlanStep::Idle | PlanStep::Stuck) && self.pipeline.is_empty()
+        {
             return None;
         }
         let price = |load: &Load| price::of(load, self.stages.costs(), self.cores, &plan.supply).seconds;
@@ -212,7 +215,7 @@ impl Engine {
                 let all = self.plan.as_ref().map_or(0.0, |plan| plan.seconds);
                 (all - restore.age(now).as_secs_f64()).max(price(&plan.load))
             }
-            (None, _) if matches!(plan.step, Step::Snapshot(_) | Step::RangeDelta(_)) => plan.seconds,
+            (None, _) if matches!(plan.step, PlanStep::Snapshot(_) | PlanStep::RangeDelta(_)) => plan.seconds,
             (None, _) => price(&plan.load),
         };
         Some(self.pace.seconds(now, seconds.max(0.0), price)).filter(|seconds| seconds.is_finite())
@@ -221,8 +224,8 @@ impl Engine {
     /// Each way to the target with its price, and the batches in flight.
     fn plan_status(&self, now: Instant) -> PlanStatus {
         let candidates = self.candidates(now);
-        let in_hand = self.tail.in_hand(&self.ratios, self.fetched());
-        let inputs = Inputs { asked: self.tail.last(), in_hand, ..self.inputs(self.head, &candidates) };
+        let in_flight = self.pipeline.in_flight(&self.ratios, self.optional_parts());
+        let inputs = Inputs { asked: self.pipeline.last(), in_flight, ..self.inputs(self.head, &candidates) };
         let target = self.newest.max(self.head);
         let Amount { transactions, gas, .. } = self.course.amount(self.head, target);
         let empty = Inputs {
@@ -243,7 +246,7 @@ impl Engine {
             transactions: transactions as u64,
             gas: gas as u64,
             ways: plan::compare(&self.config, &inputs),
-            ranges: self.tail.alike(RANGES_SHOWN_MAX),
+            ranges: self.pipeline.alike(RANGES_SHOWN_MAX),
             if_empty: (!candidates.is_empty()).then_some(if_empty),
         }
     }
@@ -272,9 +275,9 @@ impl Engine {
 
     /// Counts the time behind the head.
     pub(super) fn mark_active(&mut self, now: Instant) {
-        let active = !self.tail.is_empty() || self.restore.is_some();
+        let active = !self.pipeline.is_empty() || self.restore.is_some();
         self.counters.mark_active(active, now);
-        if self.tail.is_empty() || self.restore.is_some() {
+        if self.pipeline.is_empty() || self.restore.is_some() {
             self.pace.pause();
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::{
-    plan::{Measured, Stage, price::Costs},
+    plan::{MeasuredCosts, Stage, price::Costs},
     status::StageStatus,
 };
 
@@ -29,12 +29,12 @@ pub(super) struct Stages {
     /// Time that the decayed sums cover.
     window: f64,
     at: Instant,
-    pub(super) measured: Measured,
+    pub(super) measured: MeasuredCosts,
 }
 
 impl Stages {
     pub(super) fn new(costs: Costs, now: Instant) -> Stages {
-        Stages { meters: Default::default(), window: 0.0, at: now, measured: Measured::new(costs) }
+        Stages { meters: Default::default(), window: 0.0, at: now, measured: MeasuredCosts::new(costs) }
     }
 
     /// The costs of work on this machine.

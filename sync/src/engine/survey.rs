@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     Engine,
-    streams::{Key, Needs},
+    streams::{Key, Requirement},
 };
 use crate::{
     config::Mode,
@@ -56,7 +56,7 @@ impl Engine {
         known == self.head
             && gap > WAIT_GAP_MIN
             && self.config.mode == Mode::Auto
-            && self.tail.is_empty()
+            && self.pipeline.is_empty()
             && self.streams.is_wanted(&Key::Survey)
             && self.survey_ends().is_some_and(|ends| now < ends)
     }
@@ -69,7 +69,7 @@ impl Engine {
         let bytes = numbers.len() as u64 * HEADER_BYTES;
         let Ok(numbers) = BoundedVec::new(numbers) else { return };
         let request = Request::Survey { numbers, last: target };
-        self.streams.want(Key::Survey, request, Needs::Head(target), bytes);
+        self.streams.want(Key::Survey, request, Requirement::Head(target), bytes);
     }
 
     /// When the first plan stops waiting for the headers; `None` if none were requested.

@@ -77,7 +77,7 @@ impl Engine {
         timers.set(Timer::Rumour, self.rumours.next(), now);
         timers.set(Timer::Survey, self.survey_ends(), now);
         timers.set(Timer::Standstill, self.restore.as_ref().and_then(Bootstrap::look_at), now);
-        timers.set(Timer::GivenUp, self.given_up.next(now), now);
+        timers.set(Timer::GivenUp, self.ignored_offers.next(now), now);
         timers.set(Timer::RangeDelta, self.range_delta_grows, now);
         timers.set(Timer::Backfill, self.backfill.next_look(now), now);
         timers

@@ -5,14 +5,14 @@ use tokio::time::Instant;
 
 use super::{
     Engine, SUMMARY_AGE,
-    bootstrap::{Base, Bootstrap},
+    bootstrap::{Bootstrap, DeltaBase},
     jobs::{Auditing, Commit, Execute, Prepare, Restoring},
-    streams::{About, Key},
-    tail::{Free, State},
+    pipeline::{FreeStages, State},
+    streams::{Key, Subject},
     timers::Timer,
 };
 use crate::{
-    plan::{self, Candidate, Fetched, InHand, Inputs, Plan, Step, price::Machine},
+    plan::{self, Candidate, Inputs, OptionalParts, Plan, PlanStep, WorkInFlight, price::Machine},
     protocol::Request,
     work::Job,
 };
@@ -34,7 +34,7 @@ impl Engine {
         }
         self.ask_summaries(now);
         self.look_ahead(now);
-        self.given_up.expire(now);
+        self.ignored_offers.expire(now);
         self.grow_range_delta(now);
         let candidates = self.candidates(now);
         self.wholes_rest = self.wholes_rest.filter(|until| *until > now);
@@ -85,9 +85,9 @@ impl Engine {
             let (about, request) = match self.unproven.contains_key(&peer) {
                 true => {
                     let first = self.trust.epoch();
-                    (About::Epochs { first }, Request::Epochs { first })
+                    (Subject::Epochs { first }, Request::Epochs { first })
                 }
-                false => (About::Summary, Request::Summary),
+                false => (Subject::Summary, Request::Summary),
             };
             self.streams.ask(peer, about, request, (now, QUESTION_BYTES), &mut self.effects);
         }
@@ -96,8 +96,8 @@ impl Engine {
     /// The peers that may be asked, with the offers and rates to plan with.
     pub(super) fn candidates(&self, now: Instant) -> Vec<Candidate> {
         let mut candidates = self.book.candidates(now, self.config.history);
-        let are_batches_under_way = self.restore.is_none() && !self.tail.is_empty();
-        let takes_word = !are_batches_under_way || self.given_up.takes_word(now);
+        let are_batches_under_way = self.restore.is_none() && !self.pipeline.is_empty();
+        let takes_word = !are_batches_under_way || self.ignored_offers.takes_word(now);
         for candidate in &mut candidates {
             if !takes_word && !candidate.is_proven {
                 candidate.snapshots.clear();
@@ -107,7 +107,7 @@ impl Engine {
             let measured = links.rate(&candidate.peer, now).or(measured);
             let rate = measured.unwrap_or_else(|| links.presumed(&candidate.peer));
             candidate.bytes_per_second = rate.min(links.rate_max(&candidate.peer, now));
-            self.given_up.filter(candidate, now);
+            self.ignored_offers.filter(candidate, now);
         }
         candidates
     }
@@ -120,18 +120,18 @@ impl Engine {
         }
         if let Some(number) = self.restore.as_ref().map(Bootstrap::number) {
             let is_served = match self.restore.as_ref().and_then(Bootstrap::range_delta) {
-                Some(Base { from, .. }) => self.book.serving_range_delta(from, number).next().is_some(),
+                Some(DeltaBase { from, .. }) => self.book.serving_range_delta(from, number).next().is_some(),
                 None => self.book.is_offered(number),
             };
             if !is_served {
                 if self.restore.as_ref().is_some_and(Bootstrap::is_unproved) {
                     tracing::info!(batch = %number, waypoint = %self.waypoint, "no peer proves that the snapshot's \
                         ledger passes through the waypoint; trying another way");
-                    self.given_up.unproved(number, now);
+                    self.ignored_offers.unproved(number, now);
                 } else {
                     tracing::info!(batch = %number, "no connected peer serves the snapshot now; giving it up");
                     if self.restore.as_ref().is_some_and(Bootstrap::is_on_word) {
-                        self.given_up.took_word(now);
+                        self.ignored_offers.took_word(now);
                     }
                 }
                 return self.abandon();
@@ -161,7 +161,7 @@ impl Engine {
         let holds = self.leaves_to_others(&plan, now);
         match plan.step {
             _ if holds => {}
-            Step::Range(mode) => {
+            PlanStep::Range(mode) => {
                 if plan.replaces {
                     self.replace(&plan);
                 }
@@ -170,19 +170,19 @@ impl Engine {
                         following batches in both modes at once");
                 }
                 // Once everything is asked for, the modes stay.
-                if self.tail.last() < plan.target {
+                if self.pipeline.last() < plan.target {
                     self.fill(mode, plan.replayed, candidates);
                 }
             }
-            Step::Snapshot(number) => self.leap(number, false, candidates, now),
-            Step::RangeDelta(number) => self.leap(number, true, candidates, now),
-            Step::Idle | Step::Stuck => {}
+            PlanStep::Snapshot(number) => self.leap(number, false, candidates, now),
+            PlanStep::RangeDelta(number) => self.leap(number, true, candidates, now),
+            PlanStep::Idle | PlanStep::Stuck => {}
         }
         self.remode(candidates);
         self.note(&plan, holds);
         // Once everything is asked for, nothing is left to plan. The last plan's reason still holds for the work in
         // flight.
-        if plan.step != Step::Idle || self.tail.is_empty() {
+        if plan.step != PlanStep::Idle || self.pipeline.is_empty() {
             self.plan = Some(plan);
         }
     }
@@ -194,10 +194,10 @@ impl Engine {
             return;
         }
         let Some(number) = self.restore.as_ref().map(Bootstrap::number) else { return };
-        let in_hand = self.tail.in_hand(&self.ratios, self.fetched());
-        let inputs = Inputs { asked: self.tail.last(), in_hand, ..self.inputs(number, candidates) };
+        let in_flight = self.pipeline.in_flight(&self.ratios, self.optional_parts());
+        let inputs = Inputs { asked: self.pipeline.last(), in_flight, ..self.inputs(number, candidates) };
         let plan = plan::decide(&self.config, &inputs);
-        if let Step::Range(mode) = plan.step {
+        if let PlanStep::Range(mode) = plan.step {
             self.fill(mode, plan.replayed, candidates);
             if let Some(restore) = &mut self.restore {
                 restore.behind = Some(plan);
@@ -207,8 +207,8 @@ impl Engine {
 
     /// Decides the next step, given the work in flight.
     fn decide(&self, candidates: &[Candidate]) -> Plan {
-        let in_hand = self.tail.in_hand(&self.ratios, self.fetched());
-        let inputs = Inputs { asked: self.tail.last(), in_hand, ..self.inputs(self.head, candidates) };
+        let in_flight = self.pipeline.in_flight(&self.ratios, self.optional_parts());
+        let inputs = Inputs { asked: self.pipeline.last(), in_flight, ..self.inputs(self.head, candidates) };
         plan::decide(&self.config, &inputs)
     }
 
@@ -222,38 +222,39 @@ impl Engine {
         Inputs {
             head,
             asked: head,
-            in_hand: InHand { kept: head, ..InHand::default() },
+            in_flight: WorkInFlight { kept: head, ..WorkInFlight::default() },
             begun: self.begun,
             waypoint: self.waypoint,
             peers: candidates,
-            given_up: self.given_up.len(),
+            given_up: self.ignored_offers.len(),
             rows_known: 0.0,
             range_delta_max: self.range_delta_max,
             course: &self.course,
             ratios: &self.ratios,
             costs: self.stages.costs(),
-            machine: Machine { cores: self.cores, parts: self.fetched() },
+            machine: Machine { cores: self.cores, parts: self.optional_parts() },
             current: self.mode,
             is_mixed: self.mix.is_some(),
         }
     }
 
     /// The optional parts that are fetched along with the needed ones.
-    pub(super) fn fetched(&self) -> Fetched {
-        let history = !self.wholes.is_empty() && self.is_near(self.tail.last());
-        Fetched { history, hints: self.hints }
+    pub(super) fn optional_parts(&self) -> OptionalParts {
+        let history = !self.wholes.is_empty() && self.is_near(self.pipeline.last());
+        OptionalParts { history, hints: self.hints }
     }
 
     /// Whether the next batches are still left to this process's consensus or mesh.
     fn leaves_to_others(&self, plan: &Plan, now: Instant) -> bool {
         let is_near = plan.target.since(self.head) <= PATIENCE_BATCHES;
-        let is_coming = matches!(plan.step, Step::Range(_)) && self.coming_until().is_some_and(|at| at > now);
+        let is_coming =
+            matches!(plan.step, PlanStep::Range(_)) && self.coming_until().is_some_and(|at| at > now);
         is_coming || is_near && self.is_patient(now)
     }
 
     /// Until when the next batch to fetch is left to the mesh; `None` if the mesh has not announced it.
     pub(super) fn coming_until(&self) -> Option<Instant> {
-        self.coming.until(self.tail.next())
+        self.expected.until(self.pipeline.next())
     }
 
     /// Hands the pipeline's next jobs to the worker. Batches behind a snapshot wait for it.
@@ -261,14 +262,14 @@ impl Engine {
         if self.restore.is_some() || self.keeps_epochs() {
             return;
         }
-        let free = Free {
+        let free = FreeStages {
             prepare: !self.jobs.prepare.is_any(),
             execute: !self.jobs.execute.is_any(),
             commit: !self.jobs.commit.is_any(),
         };
-        for (first, job) in self.tail.work(self.head, self.book.target(), free) {
-            let bytes = self.tail.get(first).map_or(0, |piece| piece.bytes);
-            let load = self.tail.left(|at, _| at == first, &self.ratios, self.fetched());
+        for (first, job) in self.pipeline.work(self.head, self.book.target(), free) {
+            let bytes = self.pipeline.get(first).map_or(0, |piece| piece.bytes);
+            let load = self.pipeline.left(|at, _| at == first, &self.ratios, self.optional_parts());
             match &job {
                 Job::Prepare { .. } => self.run(Prepare { first, load, bytes }, job),
                 Job::Execute { range } => {
@@ -277,8 +278,8 @@ impl Engine {
                 }
                 Job::Commit { .. } => {
                     let is_it = |_, state: &State| matches!(state, State::Committing);
-                    let load = self.tail.left(is_it, &self.ratios, self.fetched());
-                    self.run(Commit { load, bytes: self.tail.committing_bytes() }, job);
+                    let load = self.pipeline.left(is_it, &self.ratios, self.optional_parts());
+                    self.run(Commit { load, bytes: self.pipeline.committing_bytes() }, job);
                 }
                 _ => {}
             }

@@ -197,14 +197,14 @@ impl PeerBook {
     pub(crate) fn credit(
         &mut self,
         id: &PeerId,
-        ware: Option<ServiceKind>,
+        kind: Option<ServiceKind>,
         now: Instant,
         bytes: usize,
         took: Duration,
     ) {
         let Some(peer) = self.peers.get_mut(id) else { return };
-        if let Some(ware) = ware {
-            peer.service.delivered(ware, now);
+        if let Some(kind) = kind {
+            peer.service.delivered(kind, now);
         }
         peer.verified_bytes += bytes as u64;
         peer.failures_in_row = 0;
@@ -266,15 +266,15 @@ impl PeerBook {
     pub(crate) fn busy(
         &mut self,
         id: &PeerId,
-        ware: Option<ServiceKind>,
+        kind: Option<ServiceKind>,
         now: Instant,
         wanted: Duration,
         reason: String,
     ) {
         let Some(peer) = self.peers.get_mut(id) else { return };
         // Requests that were sent before its pause are refused for the same reason.
-        let pause = match ware.filter(|_| peer.asked(now)) {
-            Some(ware) => peer.service.refused(ware, now, wanted),
+        let pause = match kind.filter(|_| peer.asked(now)) {
+            Some(kind) => peer.service.refused(kind, now, wanted),
             None => wanted,
         };
         peer.benched_until = peer.benched_until.max(Some(now + pause));

@@ -16,13 +16,13 @@ const RECORD_BYTES_MAX: usize = PEERS_MAX * 512;
 
 /// A peer's sums as the bits of IEEE 754 doubles: BCS has no floating-point numbers.
 #[derive(Serialize, Deserialize)]
-struct Saved {
+struct SavedScore {
     peer: PeerId,
     sums: [u64; SUMS],
     latency: [u64; 32],
 }
 
-type Record = BoundedVec<Saved, PEERS_MAX>;
+type Record = BoundedVec<SavedScore, PEERS_MAX>;
 
 /// Encodes the scores of at most [`PEERS_MAX`] peers.
 pub(super) fn encode<'a>(
@@ -31,7 +31,7 @@ pub(super) fn encode<'a>(
 ) -> Result<Vec<u8>, CodecError> {
     let saved = scores.map(|(peer, score)| {
         let (sums, latency) = score.sums(now);
-        Saved { peer, sums: sums.map(f64::to_bits), latency: latency.map(f64::to_bits) }
+        SavedScore { peer, sums: sums.map(f64::to_bits), latency: latency.map(f64::to_bits) }
     });
     let record: Record = BoundedVec::new(saved.collect())?;
     codec::encode("peer scores", &record)
@@ -40,7 +40,7 @@ pub(super) fn encode<'a>(
 /// Decodes the scores of a record. Skips a peer whose sums are invalid.
 pub(super) fn decode(now: Instant, bytes: &[u8]) -> Result<Vec<(PeerId, Score)>, CodecError> {
     let record: Record = codec::decode("peer scores", bytes, RECORD_BYTES_MAX)?;
-    let score = |saved: &Saved| {
+    let score = |saved: &SavedScore| {
         Score::restored(now, saved.sums.map(f64::from_bits), saved.latency.map(f64::from_bits))
     };
     Ok(record.iter().filter_map(|saved| Some((saved.peer, score(saved)?))).collect())

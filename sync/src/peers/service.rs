@@ -31,11 +31,11 @@ const REFUSED_MAX: f64 = 16.0;
 
 /// The service of one peer.
 #[derive(Clone, Debug)]
-pub(super) struct Service([Kept; 2]);
+pub(super) struct Service([ServiceRecord; 2]);
 
-/// How a peer kept its promises for one ware.
+/// How a peer kept its promises for one kind.
 #[derive(Clone, Debug)]
-struct Kept {
+struct ServiceRecord {
     /// The time to which the counts are decayed.
     at: Instant,
     delivered: f64,
@@ -45,12 +45,12 @@ struct Kept {
 
 impl Service {
     pub(super) fn new(at: Instant) -> Service {
-        Service([(); 2].map(|()| Kept { at, delivered: 0.0, refused: 0.0, in_row: 0 }))
+        Service([(); 2].map(|()| ServiceRecord { at, delivered: 0.0, refused: 0.0, in_row: 0 }))
     }
 
     /// Counts an answer that passed its checks.
-    pub(super) fn delivered(&mut self, ware: ServiceKind, now: Instant) {
-        let kept = &mut self.0[ware as usize];
+    pub(super) fn delivered(&mut self, kind: ServiceKind, now: Instant) {
+        let kept = &mut self.0[kind as usize];
         kept.decay(now);
         kept.delivered += 1.0;
         kept.refused /= 2.0;
@@ -58,8 +58,8 @@ impl Service {
     }
 
     /// Counts a refusal as busy. Returns how long the peer rests: as long as it wants, or longer.
-    pub(super) fn refused(&mut self, ware: ServiceKind, now: Instant, wanted: Duration) -> Duration {
-        let kept = &mut self.0[ware as usize];
+    pub(super) fn refused(&mut self, kind: ServiceKind, now: Instant, wanted: Duration) -> Duration {
+        let kept = &mut self.0[kind as usize];
         kept.decay(now);
         kept.refused = (kept.refused + 1.0).min(REFUSED_MAX);
         kept.in_row = kept.in_row.saturating_add(1);
@@ -76,7 +76,7 @@ impl Service {
     }
 }
 
-impl Kept {
+impl ServiceRecord {
     fn share(&self, now: Instant) -> f64 {
         let fade = self.fade(now);
         (self.delivered * fade + 1.0) / ((self.delivered + self.refused) * fade + 1.0)

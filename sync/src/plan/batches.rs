@@ -3,15 +3,15 @@
 use slipstream_types::BatchNumber;
 
 use super::{
-    Before, Candidate, HEAD_GAP, HEAD_SECONDS, InHand, Inputs, Load, MIX, Plan, Planner, REPLACE,
-    REPLACE_SECONDS, RangeMode, STAY_MIXED, SWITCH, Step, WIDE_GAP,
+    Candidate, HEAD_GAP, HEAD_SECONDS, Inputs, Load, MIX, NextStage, Plan, PlanStep, Planner, REPLACE,
+    REPLACE_SECONDS, RangeMode, STAY_MIXED, SWITCH, WIDE_GAP, WorkInFlight,
     price::{self, Price, Supply},
 };
 use crate::config::Mode;
 
 /// A way that follows batch by batch, priced for the whole gap.
 #[derive(Clone, Copy)]
-pub(super) struct ByBatches {
+pub(super) struct BatchWay {
     pub(super) mode: RangeMode,
     pub(super) load: Load,
     pub(super) supply: Supply,
@@ -24,14 +24,14 @@ pub(super) struct ByBatches {
 impl Planner<'_> {
     /// Returns the cheapest mode in which a peer serves the next batch. Keeps the mode in use unless another is much
     /// cheaper.
-    pub(super) fn by_batches(&self, target: BatchNumber) -> Option<ByBatches> {
+    pub(super) fn by_batches(&self, target: BatchNumber) -> Option<BatchWay> {
         let Inputs { head, asked, current, is_mixed, .. } = *self.inputs;
         if asked >= target {
             let way = self.under_way();
             return Some(self.replacing(target, &way).unwrap_or(way));
         }
         let gap = target.since(head);
-        let ways: Vec<ByBatches> = [RangeMode::Replay, RangeMode::Delta]
+        let ways: Vec<BatchWay> = [RangeMode::Replay, RangeMode::Delta]
             .into_iter()
             .filter_map(|mode| self.way(mode, target))
             .collect();
@@ -42,7 +42,7 @@ impl Planner<'_> {
         }
         let best = ways.iter().min_by(|one, other| one.price.seconds.total_cmp(&other.price.seconds))?;
         let used = ways.iter().find(|way| Some(way.mode) == current);
-        let stays = |used: &&ByBatches| best.price.seconds > used.price.seconds * SWITCH;
+        let stays = |used: &&BatchWay| best.price.seconds > used.price.seconds * SWITCH;
         let way = *used.filter(stays).unwrap_or(best);
         let mixed = (gap >= WIDE_GAP && ways.len() == 2).then(|| self.mixed(&way, target));
         let worth = if is_mixed { STAY_MIXED } else { MIX };
@@ -51,8 +51,9 @@ impl Planner<'_> {
     }
 
     /// The way when everything is requested: it prices what is left of it.
-    pub(super) fn under_way(&self) -> ByBatches {
-        let Inputs { in_hand: InHand { load, awaited, .. }, peers, current, is_mixed, .. } = *self.inputs;
+    pub(super) fn under_way(&self) -> BatchWay {
+        let Inputs { in_flight: WorkInFlight { load, awaited, .. }, peers, current, is_mixed, .. } =
+            *self.inputs;
         let keeping = peers.iter().filter(|peer| peer.keeps_batches());
         // The peers of other ranges do not speed up the awaited one.
         let awaited = awaited.filter(|_| !is_mixed);
@@ -60,16 +61,17 @@ impl Planner<'_> {
         let rate = rate.unwrap_or_else(|| keeping.map(|peer| peer.bytes_per_second).sum());
         let supply = Supply { either: rate, ..Supply::default() };
         let mode = current.unwrap_or(RangeMode::Replay);
-        ByBatches { replayed: None, replaces: false, ..self.priced(mode, load, supply) }
+        BatchWay { replayed: None, replaces: false, ..self.priced(mode, load, supply) }
     }
 
     /// Returns the other mode for all ranges that are not prepared yet, if that is far cheaper than to go on. Only
     /// peers that have delivered can make the node drop ranges that arrived: promises are free. To go on never counts
     /// as dearer than to request the same ranges again. Otherwise one slow peer at the end of the gap would make each
     /// mode look worse than the other.
-    fn replacing(&self, target: BatchNumber, way: &ByBatches) -> Option<ByBatches> {
-        let Inputs { head, asked, in_hand: InHand { kept, kept_load, .. }, current, is_mixed, .. } =
-            *self.inputs;
+    fn replacing(&self, target: BatchNumber, way: &BatchWay) -> Option<BatchWay> {
+        let Inputs {
+            head, asked, in_flight: WorkInFlight { kept, kept_load, .. }, current, is_mixed, ..
+        } = *self.inputs;
         let used = current.filter(|_| asked > kept && !is_mixed && target.since(head) > HEAD_GAP)?;
         let anew = |mode, rate| {
             let load = kept_load.plus(self.load(mode, kept, target));
@@ -77,21 +79,21 @@ impl Planner<'_> {
         };
         let mode = used.other();
         let rate = self.rate(mode, kept.next(), |peer| peer.is_proven).filter(|_| self.allows_range(mode))?;
-        let other = ByBatches { replaces: true, ..anew(mode, rate) };
+        let other = BatchWay { replaces: true, ..anew(mode, rate) };
         let again = self.rate(used, kept.next(), |_| true).map(|rate| anew(used, rate).price.seconds);
         let stays = again.map_or(way.price.seconds, |again| again.min(way.price.seconds));
         let pays = other.price.seconds < REPLACE * stays && stays - other.price.seconds >= REPLACE_SECONDS;
         pays.then_some(other)
     }
 
-    pub(super) fn priced(&self, mode: RangeMode, load: Load, supply: Supply) -> ByBatches {
+    pub(super) fn priced(&self, mode: RangeMode, load: Load, supply: Supply) -> BatchWay {
         let price = price::of(&load, self.inputs.costs, self.inputs.machine.cores, &supply);
-        ByBatches { mode, load, supply, price, replayed: None, replaces: false }
+        BatchWay { mode, load, supply, price, replayed: None, replaces: false }
     }
 
     /// Prices a way with the other mode beside it, at the cheapest share of each.
-    pub(super) fn mixed(&self, way: &ByBatches, target: BatchNumber) -> ByBatches {
-        let Inputs { asked, in_hand, costs, machine, .. } = *self.inputs;
+    pub(super) fn mixed(&self, way: &BatchWay, target: BatchNumber) -> BatchWay {
+        let Inputs { asked, in_flight, costs, machine, .. } = *self.inputs;
         let next = asked.next();
         let rate = |serves: (bool, bool)| {
             let is_of = |peer: &&Candidate| {
@@ -107,8 +109,8 @@ impl Planner<'_> {
         let supply =
             Supply { replay: rate((true, false)), delta: rate((false, true)), either: rate((true, true)) };
         let rest = [RangeMode::Replay, RangeMode::Delta].map(|mode| self.load(mode, asked, target));
-        let (replayed, load, price) = price::best_mix(in_hand.load, rest, costs, machine.cores, &supply);
-        ByBatches { mode: way.mode, load, supply, price, replayed: Some(replayed), replaces: false }
+        let (replayed, load, price) = price::best_mix(in_flight.load, rest, costs, machine.cores, &supply);
+        BatchWay { mode: way.mode, load, supply, price, replayed: Some(replayed), replaces: false }
     }
 
     pub(super) fn allows_range(&self, mode: RangeMode) -> bool {
@@ -132,26 +134,26 @@ impl Planner<'_> {
 
     /// Prices the work in flight and then all other batches in a mode. `None` if the policy excludes the mode, or no
     /// peer serves the first of them.
-    pub(super) fn way(&self, mode: RangeMode, target: BatchNumber) -> Option<ByBatches> {
-        let Inputs { asked, in_hand, .. } = *self.inputs;
+    pub(super) fn way(&self, mode: RangeMode, target: BatchNumber) -> Option<BatchWay> {
+        let Inputs { asked, in_flight, .. } = *self.inputs;
         let rate = self.rate(mode, asked.next(), |_| true).filter(|_| self.allows_range(mode))?;
-        let load = in_hand.load.plus(self.load(mode, asked, target));
+        let load = in_flight.load.plus(self.load(mode, asked, target));
         Some(self.priced(mode, load, Supply { either: rate, ..Supply::default() }))
     }
 
     /// The work of the batches after `after` up to `last` in a mode, in all stages.
     pub(super) fn load(&self, mode: RangeMode, after: BatchNumber, last: BatchNumber) -> Load {
         let Inputs { course, ratios, machine, .. } = *self.inputs;
-        Load::of(mode, &course.amount(after, last), Before::Fetch, ratios, machine.parts)
+        Load::of(mode, &course.amount(after, last), NextStage::Fetch, ratios, machine.parts)
     }
 
-    pub(super) fn follow(&self, target: BatchNumber, way: &ByBatches) -> Plan {
+    pub(super) fn follow(&self, target: BatchNumber, way: &BatchWay) -> Plan {
         let gap = target.since(self.inputs.head);
-        let per_batch = |way: &ByBatches| {
+        let per_batch = |way: &BatchWay| {
             let ms = way.price.seconds * 1e3 / gap.max(1) as f64;
             format!("{:.1} s, {ms:.2} ms a batch, bound by {}", way.price.seconds, way.price.bound)
         };
-        let told = |way: &ByBatches| format!("{} takes {}", way.mode, per_batch(way));
+        let told = |way: &BatchWay| format!("{} takes {}", way.mode, per_batch(way));
         let other = self.way(way.mode.other(), target);
         let reason = match (other, way.replayed) {
             _ if way.replaces => format!("{}; it replaces the requested ranges", told(way)),
@@ -169,8 +171,8 @@ impl Planner<'_> {
             (None, _) => format!("all batches are requested; the rest takes {}", per_batch(way)),
             (Some(other), _) => format!("{}; {}", told(way), told(&other)),
         };
-        let plan = self.plan(Step::Range(way.mode), target, way.price.seconds, reason);
-        let ByBatches { replayed, replaces, load, supply, .. } = *way;
+        let plan = self.plan(PlanStep::Range(way.mode), target, way.price.seconds, reason);
+        let BatchWay { replayed, replaces, load, supply, .. } = *way;
         Plan { replayed, replaces, bound: Some(way.price.bound), load, supply, ..plan }
     }
 }

@@ -41,7 +41,7 @@ pub struct Costs {
 
 /// The costs' bits as IEEE 754 doubles, in the order of the fields: BCS has no floating-point numbers.
 #[derive(Serialize, Deserialize)]
-struct Saved([u64; 7]);
+struct SavedCosts([u64; 7]);
 
 impl Costs {
     /// Returns typical costs on `cores` cores of 2020. Measurements replace them.
@@ -78,12 +78,12 @@ impl Costs {
     pub(crate) fn to_record(self) -> Result<Vec<u8>, CodecError> {
         let Costs { check, prepare, execute, open, commit, restore, leap } = self;
         let all = [check, prepare, execute, open, commit, restore, leap];
-        codec::encode("costs", &Saved(all.map(f64::to_bits)))
+        codec::encode("costs", &SavedCosts(all.map(f64::to_bits)))
     }
 
     /// Decodes a record's costs. Returns `None` if it is damaged or implausible.
     pub(crate) fn of_record(record: &[u8]) -> Option<Costs> {
-        let Saved(bits) = codec::decode("costs", record, RECORD_BYTES_MAX).ok()?;
+        let SavedCosts(bits) = codec::decode("costs", record, RECORD_BYTES_MAX).ok()?;
         let costs = bits.map(f64::from_bits);
         let [check, prepare, execute, open, commit, restore, leap] = costs;
         let is_plausible = costs.iter().all(|cost| PLAUSIBLE.contains(cost));
@@ -92,11 +92,11 @@ impl Costs {
 }
 
 /// Selects one of the costs.
-pub(crate) type Which = fn(&mut Costs) -> &mut f64;
+pub(crate) type CostField = fn(&mut Costs) -> &mut f64;
 
 /// Costs that measurements update. Each is recent seconds of that work over its amount, so a short job counts little.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Measured {
+pub(crate) struct MeasuredCosts {
     pub(crate) costs: Costs,
     /// Seconds of work that each cost rests on.
     seconds: Costs,
@@ -106,16 +106,16 @@ pub(crate) struct Measured {
     is_new: bool,
 }
 
-impl Measured {
+impl MeasuredCosts {
     /// Begins with costs that are not measured yet.
-    pub(crate) fn new(costs: Costs) -> Measured {
+    pub(crate) fn new(costs: Costs) -> MeasuredCosts {
         let all =
             |it| Costs { check: it, prepare: it, execute: it, open: it, commit: it, restore: it, leap: it };
-        Measured { costs, seconds: all(PRESUMED_SECONDS), slower_max: all(SLOWER_MAX), is_new: false }
+        MeasuredCosts { costs, seconds: all(PRESUMED_SECONDS), slower_max: all(SLOWER_MAX), is_new: false }
     }
 
     /// Records a job of `units` that took `took`.
-    pub(crate) fn learn(&mut self, which: Which, took: Duration, units: f64) {
+    pub(crate) fn learn(&mut self, which: CostField, took: Duration, units: f64) {
         if units <= 0.0 {
             return;
         }
@@ -133,7 +133,7 @@ impl Measured {
 
     /// Fixes a cost, whatever is measured.
     #[cfg(test)]
-    pub(crate) fn fix(&mut self, which: Which, cost: f64) {
+    pub(crate) fn fix(&mut self, which: CostField, cost: f64) {
         *which(&mut self.costs) = cost;
         *which(&mut self.seconds) = 1e12;
     }
@@ -153,7 +153,7 @@ mod tests {
     /// Goal: a presumed cost lasts no longer than it takes to measure one, and a tiny job changes next to nothing.
     #[test]
     fn measurements_replace_what_was_presumed() {
-        let mut measured = Measured::new(Costs::presumed(2.0));
+        let mut measured = MeasuredCosts::new(Costs::presumed(2.0));
         let presumed = measured.costs.prepare;
         measured.learn(|costs| &mut costs.prepare, MS, 1.0);
         assert!(measured.costs.prepare < 1.1 * presumed, "one transaction: {:?}", measured.costs);
@@ -172,9 +172,10 @@ mod tests {
     /// one.
     #[test]
     fn a_slow_machine_is_known_soon() {
-        let mut measured = Measured::new(Costs::presumed(2.0));
+        let mut measured = MeasuredCosts::new(Costs::presumed(2.0));
         let presumed = measured.costs.execute;
-        let learn = |measured: &mut Measured, ms| measured.learn(|costs| &mut costs.execute, ms * MS, 1e5);
+        let learn =
+            |measured: &mut MeasuredCosts, ms| measured.learn(|costs| &mut costs.execute, ms * MS, 1e5);
         learn(&mut measured, 100);
         assert!(measured.costs.execute < 2.0 * presumed, "one stood still: {:?}", measured.costs);
         (0..9).for_each(|_| learn(&mut measured, 100));
@@ -183,7 +184,7 @@ mod tests {
 
     #[test]
     fn costs_outlive_a_restart_and_damage_is_none() {
-        let mut measured = Measured::new(Costs::presumed(3.0));
+        let mut measured = MeasuredCosts::new(Costs::presumed(3.0));
         assert!(measured.save().is_none(), "nothing is new");
         measured.learn(|costs| &mut costs.open, MS, 1e6);
         let record = measured.save().unwrap().unwrap();

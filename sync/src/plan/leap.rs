@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use slipstream_types::BatchNumber;
 
 use super::{
-    ByBatches, Candidate, HEAD_GAP, Inputs, LEAP_SECONDS, Plan, Planner, RangeMode, SWITCH, Step, WIDE_GAP,
+    BatchWay, Candidate, HEAD_GAP, Inputs, LEAP_SECONDS, Plan, PlanStep, Planner, RangeMode, SWITCH,
+    WIDE_GAP,
     load::Load,
     price::{self, Bound, Price, Supply, touched_rows},
 };
@@ -75,16 +76,16 @@ impl Planner<'_> {
     /// Returns the plan for a snapshot or a range delta, if the policy pins it or it is much cheaper than the batches
     /// one by one. A leap drops batches that arrived. So it must then be cheaper than what is left of them, and vouched
     /// for.
-    pub(super) fn leap(&self, target: BatchNumber, way: Option<&ByBatches>) -> Option<Plan> {
-        let Inputs { head, asked, in_hand, peers, .. } = *self.inputs;
+    pub(super) fn leap(&self, target: BatchNumber, way: Option<&BatchWay>) -> Option<Plan> {
+        let Inputs { head, asked, in_flight, peers, .. } = *self.inputs;
         let gap = target.since(head);
         let pinned = self.policy.mode;
         let by_batches = way.map_or(f64::INFINITY, |way| way.price.seconds);
-        let begins = !in_hand.came;
+        let begins = !in_flight.came;
         if pinned == Mode::Snapshot && head == BatchNumber::GENESIS && begins {
             let leap = self.snapshot_at(target)?;
             return Some(self.take(
-                Step::Snapshot(leap.number),
+                PlanStep::Snapshot(leap.number),
                 target,
                 &leap,
                 "the policy asks for it".into(),
@@ -104,8 +105,8 @@ impl Planner<'_> {
         };
         let changes = changes.filter(|leap| is_asked_for(leap) || (pays(leap) && is_best(leap)));
         let (step, leap, what) = match (changes, snapshot) {
-            (Some(changes), _) => (Step::RangeDelta(changes.number), changes, "the range delta"),
-            (None, Some(snapshot)) => (Step::Snapshot(snapshot.number), snapshot, "the snapshot"),
+            (Some(changes), _) => (PlanStep::RangeDelta(changes.number), changes, "the range delta"),
+            (None, Some(snapshot)) => (PlanStep::Snapshot(snapshot.number), snapshot, "the snapshot"),
             (None, None) => return None,
         };
         let seconds = leap.seconds();
@@ -117,7 +118,7 @@ impl Planner<'_> {
     }
 
     /// The plan that takes a leap.
-    pub(super) fn take(&self, step: Step, target: BatchNumber, leap: &Leap, reason: String) -> Plan {
+    pub(super) fn take(&self, step: PlanStep, target: BatchNumber, leap: &Leap, reason: String) -> Plan {
         let (load, supply, _) = leap.tail;
         let plan = self.plan(step, target, leap.seconds(), reason);
         Plan { bound: Some(leap.bound()), load, supply, ..plan }

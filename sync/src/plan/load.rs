@@ -46,7 +46,7 @@ impl Ratios {
     }
 
     /// Compressed bytes to fetch for batches in a mode.
-    pub fn bytes(&self, mode: RangeMode, amount: &Amount, parts: Fetched) -> f64 {
+    pub fn bytes(&self, mode: RangeMode, amount: &Amount, parts: OptionalParts) -> f64 {
         let (body, hints) = (amount.body * self.body, amount.changes * self.hints);
         let parts = match mode {
             RangeMode::Replay if parts.hints => body + hints,
@@ -62,7 +62,7 @@ impl Ratios {
 
 /// The optional parts that come beside those that a mode needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Fetched {
+pub struct OptionalParts {
     /// Whether bodies, receipts and hints come with deltas.
     pub history: bool,
     /// Whether hints come with bodies.
@@ -71,7 +71,7 @@ pub struct Fetched {
 
 /// The first of the stages that a range still has ahead.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Before {
+pub enum NextStage {
     /// It has to be fetched: all stages are ahead.
     Fetch,
     /// It has arrived, and has to be prepared.
@@ -101,20 +101,26 @@ pub struct Load {
 
 impl Load {
     /// The work on batches in a mode, from the stage `before` on.
-    pub fn of(mode: RangeMode, amount: &Amount, before: Before, ratios: &Ratios, parts: Fetched) -> Load {
+    pub fn of(
+        mode: RangeMode,
+        amount: &Amount,
+        before: NextStage,
+        ratios: &Ratios,
+        parts: OptionalParts,
+    ) -> Load {
         let mut load = Load { commit: amount.changes + amount.batches * BATCH_CHANGES, ..Load::default() };
-        let bytes = if before == Before::Fetch { ratios.bytes(mode, amount, parts) } else { 0.0 };
+        let bytes = if before == NextStage::Fetch { ratios.bytes(mode, amount, parts) } else { 0.0 };
         match mode {
             RangeMode::Replay => {
                 load.replay_bytes = bytes;
                 load.prepare =
-                    if before <= Before::Prepare { amount.transactions + amount.batches } else { 0.0 };
+                    if before <= NextStage::Prepare { amount.transactions + amount.batches } else { 0.0 };
                 load.execute =
-                    if before <= Before::Execute { amount.gas + amount.batches * BATCH_GAS } else { 0.0 };
+                    if before <= NextStage::Execute { amount.gas + amount.batches * BATCH_GAS } else { 0.0 };
             }
             RangeMode::Delta => {
                 load.delta_bytes = bytes;
-                load.open = if before <= Before::Prepare { load.commit } else { 0.0 };
+                load.open = if before <= NextStage::Prepare { load.commit } else { 0.0 };
             }
         }
         load
@@ -149,22 +155,22 @@ impl Load {
 mod tests {
     use super::*;
 
-    const PARTS: Fetched = Fetched { history: false, hints: true };
+    const PARTS: OptionalParts = OptionalParts { history: false, hints: true };
 
     /// Goal: fetched batches cost no network, and executed ones cost their commit alone.
     #[test]
     fn a_stage_that_is_over_costs_nothing() {
         let amount = Amount::presumed(10.0);
         let of = |mode, before| Load::of(mode, &amount, before, &Ratios::default(), PARTS);
-        let replay = [Before::Fetch, Before::Prepare, Before::Execute, Before::Commit]
+        let replay = [NextStage::Fetch, NextStage::Prepare, NextStage::Execute, NextStage::Commit]
             .map(|before| of(RangeMode::Replay, before));
         let has =
             |load: &Load| [load.replay_bytes, load.prepare, load.execute, load.commit].map(|left| left > 0.0);
         assert_eq!(replay.map(|load| has(&load).iter().filter(|has| **has).count()), [4, 3, 2, 1]);
         assert!(replay.iter().all(|load| load.delta_bytes == 0.0 && load.open == 0.0));
-        let delta = of(RangeMode::Delta, Before::Prepare);
+        let delta = of(RangeMode::Delta, NextStage::Prepare);
         assert!(delta.open > 0.0 && delta.delta_bytes == 0.0 && delta.execute == 0.0, "{delta:?}");
-        assert_eq!(of(RangeMode::Delta, Before::Execute), of(RangeMode::Delta, Before::Commit));
+        assert_eq!(of(RangeMode::Delta, NextStage::Execute), of(RangeMode::Delta, NextStage::Commit));
     }
 
     /// Goal: batches without transactions take time too.
@@ -172,7 +178,7 @@ mod tests {
     fn an_empty_batch_is_some_work() {
         let empty = Amount { batches: 1_000.0, ..Amount::default() };
         for mode in [RangeMode::Replay, RangeMode::Delta] {
-            let load = Load::of(mode, &empty, Before::Fetch, &Ratios::default(), PARTS);
+            let load = Load::of(mode, &empty, NextStage::Fetch, &Ratios::default(), PARTS);
             assert!(load.replay_bytes + load.delta_bytes > 0.0 && load.commit > 0.0, "{load:?}");
         }
     }
@@ -182,8 +188,9 @@ mod tests {
     fn bytes_are_those_of_the_parts_that_come() {
         let amount = Amount { changes: 1e6, body: 2e6, receipts: 3e6, ..Amount::default() };
         let mut ratios = Ratios { body: 0.5, receipts: 0.5, delta: 0.5, hints: 0.1 };
-        let bytes =
-            |ratios: &Ratios, mode, history, hints| ratios.bytes(mode, &amount, Fetched { history, hints });
+        let bytes = |ratios: &Ratios, mode, history, hints| {
+            ratios.bytes(mode, &amount, OptionalParts { history, hints })
+        };
         assert_eq!(bytes(&ratios, RangeMode::Delta, false, true), 0.5e6);
         assert_eq!(bytes(&ratios, RangeMode::Delta, true, true), 3.1e6);
         assert_eq!(bytes(&ratios, RangeMode::Replay, true, false), 1e6);

@@ -7,7 +7,7 @@
 //! |------|------------|--------------|
 //! | [`Mode`] | the operator's policy (`sync.mode`, `sync.forbid`) | the configuration; `mode` of the status |
 //! | [`RangeMode`] | how one range is followed: executed, or applied by its delta | only log lines and reasons |
-//! | [`Step`] | the planner's decision, as an order to the engine | nobody: internal |
+//! | [`PlanStep`] | the planner's decision, as an order to the engine | nobody: internal |
 //! | [`Way`] | a complete way from the head to the target | `plan` of the status, `slipstream plan` |
 //! | [`Phase`](crate::Phase) | what the node does now | `phase` of the status, metrics |
 //! | [`PeerMode`](part::PeerMode) | what one peer is asked for next | each peer's `mode` in the status |
@@ -28,17 +28,17 @@ use slipstream_network::PeerId;
 use slipstream_types::BatchNumber;
 
 use self::{
-    batches::ByBatches,
+    batches::BatchWay,
     price::{Bound, Costs, Machine, Supply},
 };
 pub(crate) use self::{
-    costs::{KEY as COSTS_KEY, Measured},
+    costs::{KEY as COSTS_KEY, MeasuredCosts},
     leap::{retain_vouched, told_rows},
     ways::compare,
 };
 pub use self::{
     course::{Amount, Course},
-    load::{Before, Fetched, Load, Ratios},
+    load::{Load, NextStage, OptionalParts, Ratios},
     stage::Stage,
     ways::{EmptyPlan, PlanStatus, RangesStatus, Way, WayStatus},
 };
@@ -117,7 +117,7 @@ impl Candidate {
 
 /// The next thing to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum PlanStep {
     /// The node is at the head, or no peer can be asked.
     Idle,
     /// Certified batches are ahead, but no peer serves the next one as the policy asks.
@@ -134,7 +134,7 @@ pub enum Step {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
     /// The step to take.
-    pub step: Step,
+    pub step: PlanStep,
     /// The share of batches to replay, if they are followed in both modes at once.
     pub replayed: Option<f64>,
     /// Whether to drop the ranges that are not prepared yet, and to follow their batches as the step says.
@@ -155,7 +155,7 @@ pub struct Plan {
 
 /// Work in flight between the committed head and the last requested batch.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct InHand {
+pub struct WorkInFlight {
     /// What is left of it.
     pub load: Load,
     /// Whether any of it has arrived.
@@ -176,7 +176,7 @@ pub struct Inputs<'a> {
     /// The last requested batch; the head if nothing is in flight.
     pub asked: BatchNumber,
     /// The work in flight between the two.
-    pub in_hand: InHand,
+    pub in_flight: WorkInFlight,
     /// The snapshot of an unfinished restore.
     pub begun: Option<BatchNumber>,
     /// The batch of the operator's waypoint. Until the ledger has passed it, nothing vouches for the ledger.
@@ -261,7 +261,7 @@ impl Planner<'_> {
                 }
                 _ => "no peer has a newer batch".into(),
             };
-            return self.plan(Step::Idle, head, 0.0, reason);
+            return self.plan(PlanStep::Idle, head, 0.0, reason);
         };
         let way = self.by_batches(target);
         if let Some(plan) = self.leap(target, way.as_ref()) {
@@ -272,14 +272,14 @@ impl Planner<'_> {
             None => match self.snapshot_at(target) {
                 Some(leap) if self.may_restore() => {
                     let reason = format!("no peer keeps batch {}", asked.next());
-                    self.take(Step::Snapshot(leap.number), target, &leap, reason)
+                    self.take(PlanStep::Snapshot(leap.number), target, &leap, reason)
                 }
                 _ => {
                     let reason = format!(
                         "no connected peer serves batch {} in a way that the policy allows",
                         asked.next()
                     );
-                    self.plan(Step::Stuck, target, 0.0, reason)
+                    self.plan(PlanStep::Stuck, target, 0.0, reason)
                 }
             },
         };
@@ -294,7 +294,7 @@ impl Planner<'_> {
         self.inputs.peers.iter().map(|peer| peer.head).max().filter(|target| *target > self.inputs.head)
     }
 
-    fn plan(&self, step: Step, target: BatchNumber, seconds: f64, reason: String) -> Plan {
+    fn plan(&self, step: PlanStep, target: BatchNumber, seconds: f64, reason: String) -> Plan {
         Plan {
             step,
             replayed: None,

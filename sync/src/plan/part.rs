@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use slipstream_types::BatchNumber;
 
-use super::{Candidate, Plan, RangeMode, Step};
+use super::{Candidate, Plan, PlanStep, RangeMode};
 
 /// What a peer is asked for next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
@@ -90,18 +90,18 @@ pub fn part(plan: Option<&Plan>, next: BatchNumber, peer: &Candidate) -> (PeerMo
     }
     let Some(plan) = plan else { return nothing(PeerModeReason::NothingNew) };
     let mode = match plan.step {
-        Step::Idle => return nothing(PeerModeReason::NothingNew),
-        Step::Stuck => return nothing(PeerModeReason::Pruned),
-        Step::Snapshot(number) if peer.offers(number) => {
+        PlanStep::Idle => return nothing(PeerModeReason::NothingNew),
+        PlanStep::Stuck => return nothing(PeerModeReason::Pruned),
+        PlanStep::Snapshot(number) if peer.offers(number) => {
             return (PeerMode::Snapshot, PeerModeReason::Planned);
         }
-        Step::RangeDelta(number)
+        PlanStep::RangeDelta(number)
             if peer.offers(number) && peer.range_delta_from.is_some_and(|from| from <= next) =>
         {
             return (PeerMode::RangeDelta, PeerModeReason::Planned);
         }
-        Step::Snapshot(_) | Step::RangeDelta(_) => return nothing(PeerModeReason::LacksSnapshot),
-        Step::Range(mode) => mode,
+        PlanStep::Snapshot(_) | PlanStep::RangeDelta(_) => return nothing(PeerModeReason::LacksSnapshot),
+        PlanStep::Range(mode) => mode,
     };
     let serves = (peer.serves(RangeMode::Replay, next), peer.serves(RangeMode::Delta, next));
     match (serves, mode, plan.replayed.is_some()) {
@@ -125,7 +125,7 @@ mod tests {
         protocol::SnapshotOffer,
     };
 
-    fn plan(step: Step, replayed: Option<f64>) -> Plan {
+    fn plan(step: PlanStep, replayed: Option<f64>) -> Plan {
         let target = BatchNumber::new(900);
         Plan {
             step,
@@ -160,7 +160,7 @@ mod tests {
     fn each_peer_has_a_part_and_a_reason() {
         use PeerModeReason::{LacksSnapshot, NothingNew, Planned, Pruned, ServesOnlyThis, ServesOtherMode};
         let next = BatchNumber::new(101);
-        let (replay, delta) = (Step::Range(RangeMode::Replay), Step::Range(RangeMode::Delta));
+        let (replay, delta) = (PlanStep::Range(RangeMode::Replay), PlanStep::Range(RangeMode::Delta));
         let cases = [
             (plan(replay, None), peer(Some(1), Some(1)), (PeerMode::Replay, Planned)),
             (plan(replay, None), peer(None, Some(1)), (PeerMode::Nothing, ServesOtherMode)),
@@ -170,18 +170,18 @@ mod tests {
             (plan(delta, Some(0.3)), peer(Some(1), None), (PeerMode::Replay, ServesOnlyThis)),
             (plan(delta, Some(0.3)), peer(None, Some(1)), (PeerMode::Delta, ServesOnlyThis)),
             (
-                plan(Step::Snapshot(BatchNumber::new(800)), None),
+                plan(PlanStep::Snapshot(BatchNumber::new(800)), None),
                 peer(Some(1), Some(1)),
                 (PeerMode::Nothing, LacksSnapshot),
             ),
-            (plan(Step::Stuck, None), peer(Some(500), None), (PeerMode::Nothing, Pruned)),
-            (plan(Step::Idle, None), peer(Some(1), Some(1)), (PeerMode::Nothing, NothingNew)),
+            (plan(PlanStep::Stuck, None), peer(Some(500), None), (PeerMode::Nothing, Pruned)),
+            (plan(PlanStep::Idle, None), peer(Some(1), Some(1)), (PeerMode::Nothing, NothingNew)),
         ];
         for (plan, peer, expected) in cases {
             assert_eq!(part(Some(&plan), next, &peer), expected, "{plan:?} {peer:?}");
         }
         // A range delta comes from peers that keep the changes from the next batch on.
-        let delta = plan(Step::RangeDelta(BatchNumber::new(800)), None);
+        let delta = plan(PlanStep::RangeDelta(BatchNumber::new(800)), None);
         let offered = SnapshotOffer { number: BatchNumber::new(800), rows: 9, bytes: 900 };
         for (from, expected) in [
             (Some(101), (PeerMode::RangeDelta, Planned)),

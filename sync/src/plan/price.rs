@@ -12,7 +12,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use super::costs::Costs;
-use super::load::{Fetched, Load};
+use super::load::{Load, OptionalParts};
 use crate::protocol::SnapshotOffer;
 
 /// What bounds the pipeline.
@@ -56,7 +56,7 @@ pub struct Machine {
     /// Cores that work in parallel.
     pub cores: f64,
     /// The optional parts that are fetched along with the needed ones.
-    pub parts: Fetched,
+    pub parts: OptionalParts,
 }
 
 /// Combined rates of peers in bytes per second, split by what the peers serve.
@@ -96,10 +96,10 @@ pub fn of(load: &Load, costs: &Costs, cores: f64, supply: &Supply) -> Price {
 const SHARES: u32 = 32;
 
 /// Returns the share of replay with which both modes together are the cheapest, with its load and price. `replay` and
-/// `delta` are the remaining work in each mode, `in_hand` is the work in flight. Each part of a price is linear in the
+/// `delta` are the remaining work in each mode, `in_flight` is the work in flight. Each part of a price is linear in the
 /// share, so a single minimum exists.
 pub fn best_mix(
-    in_hand: Load,
+    in_flight: Load,
     [replay, delta]: [Load; 2],
     costs: &Costs,
     cores: f64,
@@ -107,7 +107,7 @@ pub fn best_mix(
 ) -> (f64, Load, Price) {
     let shares = (1..SHARES).map(|part| f64::from(part) / f64::from(SHARES));
     let priced = shares.map(|share| {
-        let load = in_hand.plus(replay.times(share)).plus(delta.times(1.0 - share));
+        let load = in_flight.plus(replay.times(share)).plus(delta.times(1.0 - share));
         (share, load, of(&load, costs, cores, supply))
     });
     let best = priced.min_by(|(_, _, one), (_, _, other)| one.seconds.total_cmp(&other.seconds));
@@ -168,16 +168,16 @@ mod tests {
         super::{
             RangeMode,
             course::Amount,
-            load::{Before, Ratios},
+            load::{NextStage, Ratios},
         },
         *,
     };
 
     const CORES: f64 = 2.0;
-    const PARTS: Fetched = Fetched { history: false, hints: true };
+    const PARTS: OptionalParts = OptionalParts { history: false, hints: true };
 
     fn load(mode: RangeMode) -> Load {
-        Load::of(mode, &Amount::presumed(1_000.0), Before::Fetch, &Ratios::default(), PARTS)
+        Load::of(mode, &Amount::presumed(1_000.0), NextStage::Fetch, &Ratios::default(), PARTS)
     }
 
     fn from(rate: f64) -> Supply {

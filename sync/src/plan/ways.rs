@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use slipstream_types::BatchNumber;
 
 use super::{
-    Inputs, Plan, Planner, RangeMode, Stage, Step, WIDE_GAP,
+    Inputs, Plan, PlanStep, Planner, RangeMode, Stage, WIDE_GAP,
     leap::Leap,
     price::{Bound, Price},
 };
@@ -51,11 +51,11 @@ impl Plan {
     /// The way that it takes; `None` if it follows nothing.
     pub(crate) fn way(&self) -> Option<Way> {
         match self.step {
-            Step::Idle | Step::Stuck => None,
-            Step::Range(_) if self.replayed.is_some() => Some(Way::Mixed),
-            Step::Range(mode) => Some(Way::of(mode)),
-            Step::Snapshot(_) => Some(Way::Snapshot),
-            Step::RangeDelta(_) => Some(Way::RangeDelta),
+            PlanStep::Idle | PlanStep::Stuck => None,
+            PlanStep::Range(_) if self.replayed.is_some() => Some(Way::Mixed),
+            PlanStep::Range(mode) => Some(Way::of(mode)),
+            PlanStep::Snapshot(_) => Some(Way::Snapshot),
+            PlanStep::RangeDelta(_) => Some(Way::RangeDelta),
         }
     }
 }

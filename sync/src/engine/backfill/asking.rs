@@ -12,7 +12,7 @@ use super::{
     span::next_span,
 };
 use crate::{
-    engine::{Engine, links::Links, streams::About},
+    engine::{Engine, links::Links, streams::Subject},
     peers::{Holdings, PeerBook},
     protocol::{RANGE_BYTES_MAX, RangeRequest, Request},
 };
@@ -68,7 +68,7 @@ impl Engine {
     /// Asks for the pieces that need a request, each from the idle peer that is expected to answer first.
     pub(super) fn ask_past(&mut self, peers: &[Holdings], now: Instant) {
         let (backfill, streams) = (&mut self.backfill, &mut self.streams);
-        if backfill.rest.end(now).is_some() {
+        if backfill.throttle.end(now).is_some() {
             return;
         }
         let bytes_max = self.config.range_bytes_max.get().min(RANGE_BYTES_MAX);
@@ -87,7 +87,7 @@ impl Engine {
             let request = RangeRequest { first, batches_max, bytes_max, parts: piece.span.parts };
             let late_at = now + late_after(streams.links.expected(&peer.peer, bytes));
             piece.state = State::Asked { peer: peer.peer, late_at };
-            let about = About::Past { request, head: peer.head };
+            let about = Subject::Past { request, head: peer.head };
             streams.ask(peer.peer, about, Request::Range(request), (now, bytes), &mut self.effects);
         }
     }

@@ -12,9 +12,9 @@ mod asking;
 mod pieces;
 mod progress;
 mod report;
-mod rest;
 mod span;
 mod states;
+mod throttle;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -25,16 +25,16 @@ use tokio::time::Instant;
 
 pub(super) use self::states::REVERSE_DELTA;
 use self::{
-    pieces::{Arrived, Pieces, State},
+    pieces::{PieceAnswer, Pieces, State},
     progress::Progress,
-    rest::Rest,
     span::next_span,
     states::States,
+    throttle::Throttle,
 };
 use super::{
     Engine,
     jobs::{CheckPast, StorePast},
-    streams::{About, Flight},
+    streams::{Flight, Subject},
 };
 use crate::{
     SyncError,
@@ -67,7 +67,7 @@ pub(super) struct Backfill {
     states: States,
     /// Peers that refused a range or were late with it, and until when they are left alone.
     resting: BTreeMap<PeerId, Instant>,
-    rest: Rest,
+    throttle: Throttle,
     progress: Progress,
     /// Whether batches were committed without parts that the node keeps, since the last look at what is missing.
     lacks: bool,
@@ -85,7 +85,7 @@ impl Default for Backfill {
             batch_bytes: BATCH_BYTES_UNKNOWN,
             states: States::default(),
             resting: BTreeMap::new(),
-            rest: Rest::default(),
+            throttle: Throttle::default(),
             progress: Progress::default(),
             lacks: false,
             is_missing: false,
@@ -104,7 +104,7 @@ impl Backfill {
     /// The next time at which a peer becomes late, a peer may be asked again, or the rest ends.
     pub(super) fn next_look(&self, now: Instant) -> Option<Instant> {
         let late = self.pieces.next_late(now).into_iter().chain(self.states.next_late(now));
-        let late = late.chain(self.rest.end(now));
+        let late = late.chain(self.throttle.end(now));
         self.resting.values().copied().chain(late).min()
     }
 
@@ -175,7 +175,7 @@ impl Engine {
     /// Records that the head moved by `batches` batches: one is news, and more are the end of catching up.
     pub(super) fn rest_for_head(&mut self, batches: u64, now: Instant) {
         if batches == 1 {
-            self.backfill.rest.head_moved(now);
+            self.backfill.throttle.head_moved(now);
         }
     }
 
@@ -192,25 +192,25 @@ impl Engine {
         answer: Vec<u8>,
         at: Instant,
     ) {
-        self.backfill.rest.answered(at.saturating_duration_since(flight.sent.at), at);
+        self.backfill.throttle.answered(at.saturating_duration_since(flight.sent.at), at);
         let Some(piece) = self.backfill.pieces.get_mut(request.first) else { return };
         let is_asked = matches!(piece.state, State::Asked { .. });
         if is_asked && (piece.span.batches() as u32, piece.span.parts) == (request.batches_max, request.parts)
         {
-            piece.state = State::Arrived(Box::new(Arrived { flight, at, request, answer }));
+            piece.state = State::Arrived(Box::new(PieceAnswer { flight, at, request, answer }));
         }
     }
 
     /// Handles a failed request of the backfill: the piece goes to another peer. A peer that refuses keeps its score.
     /// It pruned the range after it reported it, so its summary expires. Returns whether nothing else is left to do.
-    pub(super) fn past_failed(&mut self, about: About, peer: &PeerId, fault: &Fault, now: Instant) -> bool {
+    pub(super) fn past_failed(&mut self, about: Subject, peer: &PeerId, fault: &Fault, now: Instant) -> bool {
         match about {
-            About::Past { request: RangeRequest { first, .. }, .. } => {
+            Subject::Past { request: RangeRequest { first, .. }, .. } => {
                 self.backfill
                     .pieces
                     .want(first, |state| matches!(state, State::Asked { peer: asked, .. } if asked == peer));
             }
-            About::States { .. } => self.states_failed(peer),
+            Subject::States { .. } => self.states_failed(peer),
             _ => return false,
         }
         let is_refused = fault.is_refusal() && !fault.is_busy();
@@ -227,8 +227,8 @@ impl Engine {
             return;
         }
         let Some(arrived) = self.backfill.pieces.take_arrived() else { return };
-        let Arrived { flight, at, request, answer } = arrived;
-        let About::Past { head, .. } = flight.about else { return };
+        let PieceAnswer { flight, at, request, answer } = arrived;
+        let Subject::Past { head, .. } = flight.about else { return };
         let first = request.first;
         let (due, trust) = (head.since(first).saturating_add(1), Arc::clone(&self.trust));
         self.run(CheckPast { first, flight, at }, Job::CheckPast { answer, request, due, trust });
@@ -256,7 +256,7 @@ impl Engine {
             }
         };
         self.stages.worked(Stage::Check, now, took, range.bytes());
-        self.backfill.rest.worked(took, now);
+        self.backfill.throttle.worked(took, now);
         self.credit(&flight, at, now, range.bytes() as usize);
         let Some(piece) = self.backfill.pieces.get_mut(first) else { return };
         let is_short = range.last() < Some(piece.span.last);
@@ -315,7 +315,7 @@ impl Engine {
             return Ok(());
         }
         self.stages.worked(Stage::Commit, now, took, bytes);
-        self.backfill.rest.worked(took, now);
+        self.backfill.throttle.worked(took, now);
         self.backfill.progress.stored(batches, bytes, now);
         self.backfill.pieces.stored();
         if self.backfill.pieces.iter().next().is_some_and(|next| !next.span.is_next(&backlog)) {

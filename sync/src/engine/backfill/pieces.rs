@@ -10,7 +10,7 @@ use slipstream_network::PeerId;
 use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
-use super::span::Span;
+use super::span::MissingSpan;
 use crate::{engine::streams::Flight, protocol::RangeRequest, work::PastRange};
 
 /// Maximum number of ranges in flight: this many peers serve side by side.
@@ -21,7 +21,7 @@ const HELD_BYTES_MAX: u64 = 16 << 20;
 /// A range in flight.
 #[derive(Debug)]
 pub(super) struct Piece {
-    pub(super) span: Span,
+    pub(super) span: MissingSpan,
     pub(super) state: State,
 }
 
@@ -34,7 +34,7 @@ pub(super) enum State {
         peer: PeerId,
         late_at: Instant,
     },
-    Arrived(Box<Arrived>),
+    Arrived(Box<PieceAnswer>),
     Checking,
     Checked(Box<PastRange>, PeerId),
     Storing,
@@ -42,7 +42,7 @@ pub(super) enum State {
 
 /// An answer before its check.
 #[derive(Debug)]
-pub(super) struct Arrived {
+pub(super) struct PieceAnswer {
     pub(super) flight: Flight,
     pub(super) at: Instant,
     pub(super) request: RangeRequest,
@@ -54,12 +54,12 @@ pub(super) struct Arrived {
 pub(super) struct Pieces {
     pieces: VecDeque<Piece>,
     /// The span below the pieces that is not cut yet.
-    rest: Option<Span>,
+    rest: Option<MissingSpan>,
 }
 
 impl Pieces {
     /// Begins with a span that was not asked for yet.
-    pub(super) fn of(span: Option<Span>) -> Pieces {
+    pub(super) fn of(span: Option<MissingSpan>) -> Pieces {
         Pieces { pieces: VecDeque::new(), rest: span }
     }
 
@@ -73,8 +73,8 @@ impl Pieces {
     pub(super) fn cut(&mut self, batches: u64) {
         while let Some(rest) = self.rest.filter(|_| self.pieces.len() < PIECES_MAX) {
             let first = rest.last.before(rest.last.get() % batches.max(1)).max(rest.first);
-            let span = Span { first, ..rest };
-            self.rest = (first > rest.first).then(|| Span { last: first.before(1), ..rest });
+            let span = MissingSpan { first, ..rest };
+            self.rest = (first > rest.first).then(|| MissingSpan { last: first.before(1), ..rest });
             self.pieces.push_back(Piece { span, state: State::Wanted });
         }
     }
@@ -121,7 +121,7 @@ impl Pieces {
     }
 
     /// Takes the newest answer, to be checked.
-    pub(super) fn take_arrived(&mut self) -> Option<Arrived> {
+    pub(super) fn take_arrived(&mut self) -> Option<PieceAnswer> {
         let has_arrived = |piece: &&mut Piece| matches!(piece.state, State::Arrived(_));
         let piece = self.pieces.iter_mut().find(has_arrived)?;
         match std::mem::replace(&mut piece.state, State::Checking) {
@@ -151,7 +151,7 @@ impl Pieces {
         let Some(index) = self.pieces.iter().position(|piece| piece.span.first == first) else { return };
         let lowest = self.rest.or(self.pieces.back().map(|piece| piece.span)).map(|span| span.first);
         let span = self.pieces[index].span;
-        self.rest = Some(Span { first: lowest.unwrap_or(first), ..span });
+        self.rest = Some(MissingSpan { first: lowest.unwrap_or(first), ..span });
         self.pieces.truncate(index);
     }
 
@@ -173,8 +173,8 @@ mod tests {
     use super::*;
     use crate::protocol::Parts;
 
-    fn span(first: u64, last: u64) -> Span {
-        Span { first: BatchNumber::new(first), last: BatchNumber::new(last), parts: Parts::BODY }
+    fn span(first: u64, last: u64) -> MissingSpan {
+        MissingSpan { first: BatchNumber::new(first), last: BatchNumber::new(last), parts: Parts::BODY }
     }
 
     fn spans(pieces: &Pieces) -> Vec<(u64, u64)> {

@@ -63,7 +63,7 @@ impl Engine {
                 let (first, last) = (newest.span.first, newest.span.last);
                 format!("asking {}{others}; next: batches {first} to {last}", peer.short())
             }
-            (None, Some(_)) if self.backfill.rest.end(now).is_some() => {
+            (None, Some(_)) if self.backfill.throttle.end(now).is_some() => {
                 "resting: links and cores serve the head first".into()
             }
             (None, Some(_)) => "storing what arrived, or waiting for a free peer".into(),

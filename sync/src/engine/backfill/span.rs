@@ -16,13 +16,13 @@ const HINTS: usize = 3;
 
 /// Consecutive batches that lack the same parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Span {
+pub(super) struct MissingSpan {
     pub(super) first: BatchNumber,
     pub(super) last: BatchNumber,
     pub(super) parts: Parts,
 }
 
-impl Span {
+impl MissingSpan {
     /// Number of batches.
     pub(super) fn batches(&self) -> u64 {
         self.last.since(self.first) + 1
@@ -49,13 +49,13 @@ impl Span {
 
 /// Returns the newest missing batches that a peer keeps: with as many parts as one peer has, and as far down as a peer
 /// has those parts.
-pub(super) fn next_span(backlog: &[Backlog; 4], peers: &[Holdings]) -> Option<Span> {
+pub(super) fn next_span(backlog: &[Backlog; 4], peers: &[Holdings]) -> Option<MissingSpan> {
     let spans = peers.iter().filter_map(|peer| span_of(backlog, peer));
     spans.max_by_key(|span| (span.last, span.parts.0.count_ones(), Reverse(span.first)))
 }
 
 /// The newest missing batches that a peer keeps.
-fn span_of(backlog: &[Backlog; 4], peer: &Holdings) -> Option<Span> {
+fn span_of(backlog: &[Backlog; 4], peer: &Holdings) -> Option<MissingSpan> {
     let missing = || {
         let of_parts = PARTS.into_iter().zip(backlog).zip(peer.from);
         of_parts.filter_map(|((part, of_part), from)| {
@@ -64,7 +64,7 @@ fn span_of(backlog: &[Backlog; 4], peer: &Holdings) -> Option<Span> {
         })
     };
     let last = missing().map(|(_, of_part, _)| of_part.lowest.before(1)).max()?;
-    let mut span = Span { first: BatchNumber::GENESIS, last, parts: Parts(0) };
+    let mut span = MissingSpan { first: BatchNumber::GENESIS, last, parts: Parts(0) };
     for (part, of_part, first) in missing() {
         if of_part.lowest <= last {
             // Below `lowest`, this part is missing too.
@@ -103,9 +103,9 @@ mod tests {
         Holdings { peer: A, head: BatchNumber::new(900), from, states_from: None }
     }
 
-    fn span(first: u64, last: u64, parts: &[Parts]) -> Option<Span> {
+    fn span(first: u64, last: u64, parts: &[Parts]) -> Option<MissingSpan> {
         let parts = parts.iter().fold(Parts(0), |all, part| all.with(*part));
-        Some(Span { first: BatchNumber::new(first), last: BatchNumber::new(last), parts })
+        Some(MissingSpan { first: BatchNumber::new(first), last: BatchNumber::new(last), parts })
     }
 
     const ALL: [Parts; 4] = [Parts::BODY, Parts::RECEIPTS, Parts::DELTA, Parts::HINTS];

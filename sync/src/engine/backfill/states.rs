@@ -13,7 +13,7 @@ use crate::{
     SyncError,
     engine::{
         jobs::StoreStates,
-        streams::{About, Flight},
+        streams::{Flight, Subject},
     },
     peers::Holdings,
     protocol::{REVERSE_DELTA_BYTES, Request},
@@ -31,7 +31,7 @@ const DELTAS: usize = 2;
 pub(super) struct States {
     /// `None` before the first look at the store, and after a leap of the head.
     pub(super) backlog: Option<StateBacklog>,
-    step: Option<Step>,
+    step: Option<DeltaState>,
     /// Whether no older state can be added until the head leaps.
     is_over: bool,
     /// Whether the worker holds memory for past states.
@@ -40,7 +40,7 @@ pub(super) struct States {
 
 /// The reverse delta in flight.
 #[derive(Debug)]
-enum Step {
+enum DeltaState {
     Asked { peer: PeerId, from: BatchNumber, to: BatchNumber, late_at: Instant },
     Arrived { flight: Flight, at: Instant, answer: Vec<u8> },
     Storing,
@@ -55,7 +55,7 @@ impl States {
     /// When the asked peer becomes late.
     pub(super) fn next_late(&self, now: Instant) -> Option<Instant> {
         match self.step {
-            Some(Step::Asked { late_at, .. }) if late_at > now => Some(late_at),
+            Some(DeltaState::Asked { late_at, .. }) if late_at > now => Some(late_at),
             _ => None,
         }
     }
@@ -98,8 +98,8 @@ impl Engine {
             return self.close_states();
         };
         let is_due = match states.step {
-            None => backfill.rest.end(now).is_none(),
-            Some(Step::Asked { late_at, .. }) => late_at <= now,
+            None => backfill.throttle.end(now).is_none(),
+            Some(DeltaState::Asked { late_at, .. }) => late_at <= now,
             Some(_) => false,
         };
         if is_due {
@@ -112,8 +112,8 @@ impl Engine {
             if let Some((peer, to)) = next_step(&backlog, peers, expected) {
                 let late_at = now + late_after(links.expected(&peer, bytes));
                 let from = backlog.lowest;
-                states.step = Some(Step::Asked { peer, from, to, late_at });
-                let (about, request) = (About::States { from, to }, Request::ReverseDelta { from, to });
+                states.step = Some(DeltaState::Asked { peer, from, to, late_at });
+                let (about, request) = (Subject::States { from, to }, Request::ReverseDelta { from, to });
                 self.streams.ask(peer, about, request, (now, bytes), &mut self.effects);
             } else if states.step.is_none()
                 && next_step(&backlog, peers, |peer| rested(peer).then_some((true, ()))).is_none()
@@ -123,9 +123,9 @@ impl Engine {
             return;
         }
         match states.step.take() {
-            Some(Step::Arrived { flight, at, answer }) if !self.jobs.is_working() => {
-                let About::States { from, to } = flight.about else { return };
-                (states.step, states.is_open) = (Some(Step::Storing), true);
+            Some(DeltaState::Arrived { flight, at, answer }) if !self.jobs.is_working() => {
+                let Subject::States { from, to } = flight.about else { return };
+                (states.step, states.is_open) = (Some(DeltaState::Storing), true);
                 let leaps = backfill.leaps;
                 let store = StoreStates { from: Some((flight, at, answer.len())), leaps };
                 self.run(store, Job::PastStates(Some(ReverseAnswer { answer, from, to })));
@@ -144,19 +144,19 @@ impl Engine {
 
     /// Takes a reverse delta if the step still waits for one. It may come from any of the peers that were asked.
     pub(in crate::engine) fn states_arrived(&mut self, flight: Flight, answer: Vec<u8>, at: Instant) {
-        self.backfill.rest.answered(at.saturating_duration_since(flight.sent.at), at);
+        self.backfill.throttle.answered(at.saturating_duration_since(flight.sent.at), at);
         let step = &mut self.backfill.states.step;
-        if let Some(Step::Asked { from, to, .. }) = *step
-            && flight.about == (About::States { from, to })
+        if let Some(DeltaState::Asked { from, to, .. }) = *step
+            && flight.about == (Subject::States { from, to })
         {
-            *step = Some(Step::Arrived { flight, at, answer });
+            *step = Some(DeltaState::Arrived { flight, at, answer });
         }
     }
 
     /// Handles a peer that did not answer: another peer is asked, or this one for another range.
     pub(super) fn states_failed(&mut self, peer: &PeerId) {
         let step = &mut self.backfill.states.step;
-        if matches!(step, Some(Step::Asked { peer: asked, .. }) if asked == peer) {
+        if matches!(step, Some(DeltaState::Asked { peer: asked, .. }) if asked == peer) {
             *step = None;
         }
     }
@@ -167,7 +167,7 @@ impl Engine {
         let backlog = states.backlog.filter(|_| states.left() > 0)?;
         next_step(&backlog, &self.book.holdings(now), |_| Some((true, ())))?;
         let reason = match &states.step {
-            Some(Step::Asked { peer, to, .. }) => {
+            Some(DeltaState::Asked { peer, to, .. }) => {
                 format!("asking {} for the states from batch {to} on", peer.short())
             }
             Some(_) => "checking and storing what arrived".into(),

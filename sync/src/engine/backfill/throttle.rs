@@ -1,4 +1,4 @@
-//! [`Rest`]: the pauses of the backfill. While the head moves, they leave links and cores to it most of the time.
+//! [`Throttle`]: the pauses of the backfill. While the head moves, they leave links and cores to it most of the time.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ const TOOK_MAX: Duration = Duration::from_millis(500);
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Rest {
+pub(super) struct Throttle {
     /// When the head last moved by one batch.
     moved_at: Option<Instant>,
     until: Option<Instant>,
 }
 
-impl Rest {
+impl Throttle {
     /// Records that the head moved by one batch.
     pub(super) fn head_moved(&mut self, now: Instant) {
         self.moved_at = Some(now);

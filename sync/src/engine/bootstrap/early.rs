@@ -1,4 +1,4 @@
-//! [`Early`]: answers for a restore that came before the data that verifies them.
+//! [`EarlyAnswers`]: answers for a restore that came before the data that verifies them.
 //!
 //! The node asks for offer, headers and the first chunks at once, because each of them in its turn would cost a round
 //! trip.
@@ -11,7 +11,7 @@ use crate::{engine::streams::Flight, protocol::Request};
 
 /// Answers that came before the restore began.
 #[derive(Debug, Default)]
-pub(super) struct Early {
+pub(super) struct EarlyAnswers {
     /// The ranges that may be asked for before the restore begins. Empty for a resumed restore, whose ranges are still
     /// unknown.
     spans: Vec<Span>,
@@ -41,9 +41,9 @@ impl EarlyChunk {
     }
 }
 
-impl Early {
-    pub(super) fn new(spans: Vec<Span>) -> Early {
-        Early { spans, headers: None, chunks: Vec::new() }
+impl EarlyAnswers {
+    pub(super) fn new(spans: Vec<Span>) -> EarlyAnswers {
+        EarlyAnswers { spans, headers: None, chunks: Vec::new() }
     }
 
     pub(super) fn spans(&self) -> &[Span] {

@@ -21,7 +21,7 @@ use slipstream_types::{
 use tokio::time::Instant;
 
 pub(super) use self::early::EarlyChunk;
-use self::{early::Early, fetching::Fetching, suppliers::Suppliers};
+use self::{early::EarlyAnswers, fetching::Fetching, suppliers::Suppliers};
 use super::{
     effect::Effects,
     jobs::{Restoring, Running},
@@ -74,7 +74,7 @@ pub(super) struct Beginning {
     /// Number of the snapshot's batch.
     pub(super) number: BatchNumber,
     /// The base, if it takes the changes since the head; `None` if it takes all rows.
-    pub(super) range_delta: Option<Base>,
+    pub(super) range_delta: Option<DeltaBase>,
     /// The operator's waypoint, if it lies above the head and not above the snapshot.
     pub(super) passing: Option<BatchNumber>,
     /// Whether no rows of any snapshot are here, so that its ranges are known before it begins.
@@ -87,7 +87,7 @@ pub(super) struct Beginning {
 
 /// The base of a range delta.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Base {
+pub(super) struct DeltaBase {
     /// The batch whose later changes are asked for; at or below the head.
     pub(super) from: BatchNumber,
     /// Number of the node's head.
@@ -99,7 +99,7 @@ enum State {
     /// Asking for its ledger: the offer, and the headers that the offer proves.
     Asking(Asking),
     /// The worker begins it.
-    Beginning(Early),
+    Beginning(EarlyAnswers),
     /// Asking for its rows and code.
     Fetching(Fetching),
     /// Everything is here, and the worker makes it the node's state.
@@ -109,15 +109,15 @@ enum State {
 #[derive(Debug)]
 struct Asking {
     /// `None` until an offer passed its checks.
-    offered: Option<Box<Offered>>,
+    offered: Option<Box<LedgerProof>>,
     /// Whether a peer that has the snapshot refused its offer.
     is_offer_refused: bool,
-    early: Early,
+    early: EarlyAnswers,
 }
 
 /// The checked facts about the snapshot's ledger.
 #[derive(Debug)]
-struct Offered {
+struct LedgerProof {
     certificate: Certificate,
     genesis_proof: AccumulatorRangeProof,
     passes: Option<Waypoint>,
@@ -131,7 +131,7 @@ impl Bootstrap {
             None if beginning.is_new => Span::divided(RESTORE_RANGES_BITS),
             None => Vec::new(),
         };
-        let early = Early::new(spans);
+        let early = EarlyAnswers::new(spans);
         Bootstrap {
             beginning,
             began: now,
@@ -153,14 +153,14 @@ impl Bootstrap {
     }
 
     /// The base, if it takes the changes since the head; `None` if it takes all rows.
-    pub(super) fn range_delta(&self) -> Option<Base> {
+    pub(super) fn range_delta(&self) -> Option<DeltaBase> {
         self.beginning.range_delta
     }
 
     /// The first header that the restore fetches.
     fn first_header(&self) -> BatchNumber {
         match self.beginning.range_delta {
-            Some(Base { head, .. }) => head.next(),
+            Some(DeltaBase { head, .. }) => head.next(),
             None => self.number().before(TAIL_HEADERS - 1),
         }
     }
@@ -170,7 +170,7 @@ impl Bootstrap {
         matches!(key, Key::Offer | Key::Headers | Key::Siblings(_) | Key::Chunk(_) | Key::Codes)
     }
 
-    fn early(&self) -> Option<&Early> {
+    fn early(&self) -> Option<&EarlyAnswers> {
         match &self.state {
             State::Asking(Asking { early, .. }) | State::Beginning(early) => Some(early),
             State::Fetching(_) | State::Finishing(_) => None,
@@ -206,7 +206,7 @@ impl Bootstrap {
         let offer: Offer = codec::decode("snapshot offer", answer, ANSWER_BYTES_MAX)?;
         let passes = verify::offer(&offer, number, passing, genesis, trust)?;
         let Offer { certificate, genesis_proof, .. } = offer;
-        asking.offered = Some(Box::new(Offered { certificate, genesis_proof, passes }));
+        asking.offered = Some(Box::new(LedgerProof { certificate, genesis_proof, passes }));
         Ok(asking.early.take_headers())
     }
 
@@ -256,7 +256,7 @@ impl Bootstrap {
             return Ok(None);
         };
         let headers: Headers = codec::decode("headers", answer, ANSWER_BYTES_MAX)?;
-        let Offered { certificate, genesis_proof, passes } = &**offered;
+        let LedgerProof { certificate, genesis_proof, passes } = &**offered;
         verify::headers(&headers, first, certificate)?;
         let header: Option<BatchHeader> = headers.headers.last().cloned();
         let Some(header) = header else { return Ok(None) };

@@ -3,11 +3,11 @@
 use slipstream_storage::{RESTORE_RANGES_BITS, Span};
 use slipstream_types::bounded::BoundedVec;
 
-use super::{Asking, Base, Bootstrap, State, fetching::Fetching};
+use super::{Asking, Bootstrap, DeltaBase, State, fetching::Fetching};
 use crate::{
     engine::{
         jobs::{Restoring, Running},
-        streams::{Key, Needs, Streams},
+        streams::{Key, Requirement, Streams},
     },
     protocol::{RangeDeltaRequest, Request},
     work::{CHUNK_BYTES, Job, RestoreJob},
@@ -24,10 +24,10 @@ const HEADER_BYTES: u64 = 240;
 
 impl Bootstrap {
     /// What a peer must have to supply the restore.
-    pub(in crate::engine) fn needs(&self) -> Needs {
+    pub(in crate::engine) fn needs(&self) -> Requirement {
         match self.beginning.range_delta {
-            Some(Base { from, .. }) => Needs::RangeDelta(from, self.number()),
-            None => Needs::Snapshot(self.number()),
+            Some(DeltaBase { from, .. }) => Requirement::RangeDelta(from, self.number()),
+            None => Requirement::Snapshot(self.number()),
         }
     }
 
@@ -123,7 +123,7 @@ impl Bootstrap {
     fn chunk_request(&self, span: Span) -> Request {
         let (number, Span { first, last }, bytes_max) = (self.number(), span, self.chunk_bytes_max());
         match self.beginning.range_delta {
-            Some(Base { from, .. }) => {
+            Some(DeltaBase { from, .. }) => {
                 Request::RangeDelta(RangeDeltaRequest { from, to: number, first, last, bytes_max })
             }
             None => Request::Chunk { number, first, last, bytes_max },

@@ -34,7 +34,7 @@ pub(super) struct Link {
     pub(super) delays: VecDeque<(Instant, Duration)>,
     /// Open requests that this node waits for.
     pub(super) owing: usize,
-    pub(super) owed: Option<Owed>,
+    pub(super) owed: Option<Silence>,
     /// Open requests that also went to another peer.
     pub(super) overdue: usize,
     /// How often in a row another peer answered first, and when that last counted.
@@ -43,7 +43,7 @@ pub(super) struct Link {
 
 /// The requests to a peer since it last sent any wanted answer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Owed {
+pub(super) struct Silence {
     /// When the wait began. Time in which nothing was asked does not count.
     pub(super) since: Instant,
     /// When the last request ended without an answer, if none was made since.
@@ -52,7 +52,7 @@ pub(super) struct Owed {
     pub(super) bytes: u64,
 }
 
-impl Owed {
+impl Silence {
     /// How long the node has waited. Returns `None` once that is forgotten.
     pub(super) fn waited(&self, now: Instant) -> Option<Duration> {
         let waited = self.ended.unwrap_or(now).saturating_duration_since(self.since);

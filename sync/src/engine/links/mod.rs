@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, time::Duration};
 use slipstream_network::PeerId;
 use tokio::time::Instant;
 
-use self::link::{Link, Owed, push};
+use self::link::{Link, Silence, push};
 
 /// Window before anything is measured, in bytes.
 const WINDOW_FIRST: f64 = 4e6;
@@ -53,7 +53,7 @@ pub(super) struct Links(BTreeMap<PeerId, Link>);
 
 /// The notes on a request, made when it was sent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sent {
+pub(super) struct SentRequest {
     pub(super) at: Instant,
     bytes: u64,
     delivered: u64,
@@ -65,22 +65,22 @@ pub(super) struct Sent {
 
 impl Links {
     /// Records a request of `bytes` expected bytes.
-    pub(super) fn send(&mut self, peer: PeerId, now: Instant, bytes: u64) -> Sent {
+    pub(super) fn send(&mut self, peer: PeerId, now: Instant, bytes: u64) -> SentRequest {
         let link = self.0.entry(peer).or_default();
         link.in_flight += bytes;
         link.requests += 1;
         let is_full = 2.0 * link.in_flight as f64 >= link.window();
-        Sent { at: now, bytes, delivered: link.delivered, is_full, is_owed: false }
+        SentRequest { at: now, bytes, delivered: link.delivered, is_full, is_owed: false }
     }
 
     /// Records that this node waits for a request of [`Links::send`].
-    pub(super) fn owe(&mut self, peer: &PeerId, sent: &mut Sent, now: Instant) {
+    pub(super) fn owe(&mut self, peer: &PeerId, sent: &mut SentRequest, now: Instant) {
         let Some(link) = self.0.get_mut(peer) else { return };
         sent.is_owed = true;
         link.owing += 1;
         let before = link.owed.and_then(|owed| Some((now.checked_sub(owed.waited(now)?)?, owed.bytes)));
         let (since, bytes) = before.unwrap_or((now, 0));
-        link.owed = Some(Owed { since, ended: None, bytes: bytes.max(link.in_flight) });
+        link.owed = Some(Silence { since, ended: None, bytes: bytes.max(link.in_flight) });
     }
 
     /// Records that a request ended without an answer.
@@ -95,11 +95,11 @@ impl Links {
     /// Records that an answer came, checked or not.
     pub(super) fn came(&mut self, peer: &PeerId, now: Instant) {
         let Some(link) = self.0.get_mut(peer) else { return };
-        link.owed = (link.owing > 0).then_some(Owed { since: now, ended: None, bytes: link.in_flight });
+        link.owed = (link.owing > 0).then_some(Silence { since: now, ended: None, bytes: link.in_flight });
     }
 
     /// Cancels a request: nobody waits for its answer any more.
-    pub(super) fn cancel(&mut self, peer: &PeerId, sent: &Sent, was_overdue: bool) {
+    pub(super) fn cancel(&mut self, peer: &PeerId, sent: &SentRequest, was_overdue: bool) {
         self.end(peer, sent, was_overdue);
         if let Some(link) = self.0.get_mut(peer).filter(|link| link.owing == 0) {
             link.owed = None;
@@ -118,7 +118,7 @@ impl Links {
     }
 
     /// Records that a request is over, with or without an answer.
-    pub(super) fn end(&mut self, peer: &PeerId, sent: &Sent, was_overdue: bool) {
+    pub(super) fn end(&mut self, peer: &PeerId, sent: &SentRequest, was_overdue: bool) {
         let Some(link) = self.0.get_mut(peer) else { return };
         link.in_flight = link.in_flight.saturating_sub(sent.bytes);
         link.requests = link.requests.saturating_sub(1);
@@ -136,7 +136,7 @@ impl Links {
         peer: &PeerId,
         now: Instant,
         arrived: Instant,
-        sent: &Sent,
+        sent: &SentRequest,
         bytes: usize,
     ) {
         let Some(link) = self.0.get_mut(peer) else { return };
@@ -154,7 +154,7 @@ impl Links {
     }
 
     /// Records a short answer: it gives a peer's round trip before anything else about the peer is known.
-    pub(super) fn round_trip(&mut self, peer: &PeerId, now: Instant, sent: &Sent) {
+    pub(super) fn round_trip(&mut self, peer: &PeerId, now: Instant, sent: &SentRequest) {
         if let Some(link) = self.0.get_mut(peer) {
             push(&mut link.delays, now, DELAY_AGE, now.saturating_duration_since(sent.at));
         }

@@ -14,7 +14,7 @@ fn windows_grow_to_the_bandwidth_delay_product() {
     let start = Instant::now();
     let mut now = start;
     let mut free_at = start;
-    let mut under_way: VecDeque<(Instant, Sent)> = VecDeque::new();
+    let mut under_way: VecDeque<(Instant, SentRequest)> = VecDeque::new();
     let mut bytes = 0;
     while now < start + Duration::from_secs(3) {
         while links.has_room(&peer(), chunk) {
@@ -39,7 +39,7 @@ fn windows_grow_to_the_bandwidth_delay_product() {
 fn a_rate_counts_once_there_was_time_to_measure_it() {
     let mut links = Links::default();
     let start = Instant::now();
-    let sent: Vec<Sent> = (0..10).map(|_| links.send(peer(), start, 200_000)).collect();
+    let sent: Vec<SentRequest> = (0..10).map(|_| links.send(peer(), start, 200_000)).collect();
     assert_eq!(links.rate(&peer(), start), None);
     let now = start + Duration::from_secs(1);
     // The request that was sent last, when the window was full.

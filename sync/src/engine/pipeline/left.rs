@@ -2,27 +2,27 @@
 
 use slipstream_types::BatchNumber;
 
-use super::{State, Tail};
-use crate::plan::{Before, Fetched, InHand, Load, RangesStatus, Ratios, Stage, Way};
+use super::{Pipeline, State};
+use crate::plan::{Load, NextStage, OptionalParts, RangesStatus, Ratios, Stage, Way, WorkInFlight};
 
 impl State {
     /// The first of the stages that it has ahead.
-    fn before(&self) -> Before {
+    fn before(&self) -> NextStage {
         match self {
-            State::Asked => Before::Fetch,
-            State::Checked(..) | State::Preparing => Before::Prepare,
-            State::Prepared(_) | State::Executing => Before::Execute,
-            State::Ready(_) | State::Committing => Before::Commit,
+            State::Asked => NextStage::Fetch,
+            State::Checked(..) | State::Preparing => NextStage::Prepare,
+            State::Prepared(_) | State::Executing => NextStage::Execute,
+            State::Ready(_) | State::Committing => NextStage::Commit,
         }
     }
 
     /// The stage that it waits for or is in.
     fn stage(&self) -> Stage {
         match self.before() {
-            Before::Fetch => Stage::Fetch,
-            Before::Prepare => Stage::Prepare,
-            Before::Execute => Stage::Execute,
-            Before::Commit => Stage::Commit,
+            NextStage::Fetch => Stage::Fetch,
+            NextStage::Prepare => Stage::Prepare,
+            NextStage::Execute => Stage::Execute,
+            NextStage::Commit => Stage::Commit,
         }
     }
 
@@ -32,22 +32,22 @@ impl State {
     }
 }
 
-impl Tail {
+impl Pipeline {
     /// The work that is left on the pieces.
-    pub(in crate::engine) fn in_hand(&self, ratios: &Ratios, parts: Fetched) -> InHand {
-        let mut in_hand = InHand { kept: self.first().before(1), ..InHand::default() };
+    pub(in crate::engine) fn in_flight(&self, ratios: &Ratios, parts: OptionalParts) -> WorkInFlight {
+        let mut in_flight = WorkInFlight { kept: self.first().before(1), ..WorkInFlight::default() };
         for (first, piece) in &self.pieces {
             let load = Load::of(piece.mode, &piece.amount, piece.state.before(), ratios, parts);
             if matches!(piece.state, State::Asked) {
-                in_hand.awaited.get_or_insert((piece.mode, *first));
+                in_flight.awaited.get_or_insert((piece.mode, *first));
             }
-            in_hand.load = in_hand.load.plus(load);
-            in_hand.came |= !matches!(piece.state, State::Asked);
+            in_flight.load = in_flight.load.plus(load);
+            in_flight.came |= !matches!(piece.state, State::Asked);
             if !piece.state.is_open() {
-                (in_hand.kept, in_hand.kept_load) = (piece.last, in_hand.load);
+                (in_flight.kept, in_flight.kept_load) = (piece.last, in_flight.load);
             }
         }
-        in_hand
+        in_flight
     }
 
     /// The work that is left on the pieces that `which` selects by their first batch and their state.
@@ -55,7 +55,7 @@ impl Tail {
         &self,
         which: impl Fn(BatchNumber, &State) -> bool,
         ratios: &Ratios,
-        parts: Fetched,
+        parts: OptionalParts,
     ) -> Load {
         let pieces = self.pieces.iter().filter(|(first, piece)| which(**first, &piece.state));
         pieces.fold(Load::default(), |sum, (_, piece)| {

@@ -1,4 +1,4 @@
-//! [`Tail`]: the ranges between the head and the last requested batch, each on its way through the pipeline.
+//! [`Pipeline`]: the ranges between the head and the last requested batch, each on its way through the pipeline.
 //!
 //! ```text
 //!  Asked ─▶ Checked ─▶ Preparing ─▶ Prepared ─▶ Executing ─▶ Ready ─▶ Committing
@@ -56,18 +56,18 @@ pub(super) enum State {
 
 /// The pieces by their first batch. Each begins right behind the one before.
 #[derive(Debug)]
-pub(super) struct Tail {
+pub(super) struct Pipeline {
     pieces: BTreeMap<BatchNumber, Piece>,
     /// The first batch behind all pieces.
     next: BatchNumber,
 }
 
 /// A job, and the first batch of the piece that it is about.
-pub(super) type Work = (BatchNumber, Job);
+pub(super) type StageJob = (BatchNumber, Job);
 
-impl Tail {
-    pub(super) fn new(head: BatchNumber) -> Tail {
-        Tail { pieces: BTreeMap::new(), next: head.next() }
+impl Pipeline {
+    pub(super) fn new(head: BatchNumber) -> Pipeline {
+        Pipeline { pieces: BTreeMap::new(), next: head.next() }
     }
 
     /// The first batch that was not requested.
@@ -287,7 +287,7 @@ impl Tail {
     }
 
     /// The jobs that can begin now, at most one of each kind.
-    pub(super) fn work(&mut self, head: BatchNumber, target: BatchNumber, free: Free) -> Vec<Work> {
+    pub(super) fn work(&mut self, head: BatchNumber, target: BatchNumber, free: FreeStages) -> Vec<StageJob> {
         let mut work = Vec::new();
         if free.commit {
             work.extend(self.commit(head, target));
@@ -301,7 +301,7 @@ impl Tail {
         work
     }
 
-    fn commit(&mut self, head: BatchNumber, target: BatchNumber) -> Option<Work> {
+    fn commit(&mut self, head: BatchNumber, target: BatchNumber) -> Option<StageJob> {
         let (mut next, mut bytes) = (head.next(), 0);
         let mut ranges = Vec::new();
         // A piece may begin at or below the head, if another component committed its first batches.
@@ -318,7 +318,7 @@ impl Tail {
         (!ranges.is_empty()).then(|| (head.next(), Job::Commit { ranges, target }))
     }
 
-    fn execute(&mut self) -> Option<Work> {
+    fn execute(&mut self) -> Option<StageJob> {
         for (first, piece) in &mut self.pieces {
             match &piece.state {
                 State::Prepared(_) => {
@@ -333,7 +333,7 @@ impl Tail {
         None
     }
 
-    fn prepare(&mut self, head: BatchNumber) -> Option<Work> {
+    fn prepare(&mut self, head: BatchNumber) -> Option<StageJob> {
         // Pieces prepared behind this one do not count: they wait for it, and it may have to be prepared again.
         let mut prepared = 0;
         let (mut has_all_before, mut below_bytes) = (true, 0);
@@ -366,7 +366,7 @@ impl Tail {
 
 /// The kinds of jobs that may start: at most one of each kind runs at a time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Free {
+pub(super) struct FreeStages {
     pub(super) prepare: bool,
     pub(super) execute: bool,
     pub(super) commit: bool,

@@ -308,13 +308,13 @@ impl Rig {
 
     /// Lets others in this process begin to assemble a batch.
     pub(super) fn coming(&mut self, number: u64) -> &mut Rig {
-        self.engine.handle_coming(BatchNumber::new(number), self.now + Duration::from_secs(2));
+        self.engine.handle_expected(BatchNumber::new(number), self.now + Duration::from_secs(2));
         self.step()
     }
 
     /// Lets the others give that batch up.
     pub(super) fn not_coming(&mut self, number: u64) -> &mut Rig {
-        self.engine.handle_not_coming(BatchNumber::new(number), self.now);
+        self.engine.handle_given_up(BatchNumber::new(number), self.now);
         self.step()
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use slipstream_network::PeerId;
 use tokio::time::Instant;
 
-use super::{About, Flight, Key, Streams};
+use super::{Flight, Key, Streams, Subject};
 use crate::{
     engine::effect::{Effects, RequestId},
     peers::PeerBook,
@@ -113,7 +113,7 @@ impl Streams {
         let mut sent = self.links.send(peer.peer, now, bytes);
         self.links.owe(&peer.peer, &mut sent, now);
         let flight = Flight {
-            about: About::Wanted(key),
+            about: Subject::Wanted(key),
             peer: peer.peer,
             sent,
             head: peer.head,

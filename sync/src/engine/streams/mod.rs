@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{
     effect::{Effect, Effects, RequestId},
-    links::{Links, Sent},
+    links::{Links, SentRequest},
 };
 use crate::{
     plan::{Candidate, RangeMode},
@@ -42,7 +42,7 @@ pub(super) enum Key {
 
 /// What a peer must serve to get a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Needs {
+pub(super) enum Requirement {
     /// A certified head as high as this, and batches of any kind.
     Head(BatchNumber),
     /// A batch in a mode.
@@ -55,14 +55,14 @@ pub(super) enum Needs {
     RangeDelta(BatchNumber, BatchNumber),
 }
 
-impl Needs {
+impl Requirement {
     pub(super) fn fits(self, peer: &Candidate) -> bool {
         match self {
-            Needs::Head(number) => peer.head >= number && peer.keeps_batches(),
-            Needs::Batch(mode, number) => peer.serves(mode, number),
-            Needs::Whole(number) => peer.serves_whole(number),
-            Needs::Snapshot(number) => peer.offers(number),
-            Needs::RangeDelta(from, number) => {
+            Requirement::Head(number) => peer.head >= number && peer.keeps_batches(),
+            Requirement::Batch(mode, number) => peer.serves(mode, number),
+            Requirement::Whole(number) => peer.serves_whole(number),
+            Requirement::Snapshot(number) => peer.offers(number),
+            Requirement::RangeDelta(from, number) => {
                 peer.offers(number) && peer.range_delta_from.is_some_and(|first| first <= from.next())
             }
         }
@@ -73,7 +73,7 @@ impl Needs {
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) request: Request,
-    pub(super) needs: Needs,
+    pub(super) needs: Requirement,
     /// Expected bytes of the answer.
     pub(super) bytes: u64,
     flights: Vec<RequestId>,
@@ -81,7 +81,7 @@ pub(super) struct Wanted {
 
 /// The subject of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum About {
+pub(super) enum Subject {
     /// A thing wanted: any peer that has it may answer.
     Wanted(Key),
     /// The summary of this peer.
@@ -110,9 +110,9 @@ pub(super) enum About {
 /// A request in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Flight {
-    pub(super) about: About,
+    pub(super) about: Subject,
     pub(super) peer: PeerId,
-    pub(super) sent: Sent,
+    pub(super) sent: SentRequest,
     /// The peer's head when it was asked.
     pub(super) head: BatchNumber,
     hedge_at: Instant,
@@ -139,7 +139,7 @@ impl Streams {
     }
 
     /// Adds a thing wanted; does nothing if it is wanted already.
-    pub(super) fn want(&mut self, key: Key, request: Request, needs: Needs, bytes: u64) {
+    pub(super) fn want(&mut self, key: Key, request: Request, needs: Requirement, bytes: u64) {
         self.wanted.entry(key).or_insert(Wanted { request, needs, bytes, flights: Vec::new() });
     }
 
@@ -161,7 +161,7 @@ impl Streams {
 
     /// Whether a wanted range must come with all parts that the node keeps.
     pub(super) fn needs_whole(&self, key: &Key) -> bool {
-        self.wanted.get(key).is_some_and(|wanted| matches!(wanted.needs, Needs::Whole(_)))
+        self.wanted.get(key).is_some_and(|wanted| matches!(wanted.needs, Requirement::Whole(_)))
     }
 
     /// Whether it is wanted and no peer is asked for it now.
@@ -189,8 +189,8 @@ impl Streams {
     /// Returns the number of wanted ranges of a mode for which no request is in flight.
     pub(super) fn waiting_ranges(&self, mode: RangeMode) -> usize {
         let is_of = |wanted: &&Wanted| match wanted.needs {
-            Needs::Batch(of, _) => of == mode,
-            Needs::Whole(_) => mode == RangeMode::Delta,
+            Requirement::Batch(of, _) => of == mode,
+            Requirement::Whole(_) => mode == RangeMode::Delta,
             _ => false,
         };
         self.wanted.values().filter(is_of).filter(|wanted| wanted.flights.is_empty()).count()
@@ -236,7 +236,7 @@ impl Streams {
     pub(super) fn ask(
         &mut self,
         peer: PeerId,
-        about: About,
+        about: Subject,
         request: Request,
         (now, bytes): (Instant, u64),
         effects: &mut Effects,
@@ -254,7 +254,8 @@ impl Streams {
 
     /// Whether a peer was asked about itself and has not answered.
     pub(super) fn is_asked(&self, peer: &PeerId) -> bool {
-        let about_itself = |flight: &Flight| matches!(flight.about, About::Summary | About::Epochs { .. });
+        let about_itself =
+            |flight: &Flight| matches!(flight.about, Subject::Summary | Subject::Epochs { .. });
         self.flights.values().any(|flight| flight.peer == *peer && about_itself(flight))
     }
 
@@ -262,7 +263,7 @@ impl Streams {
     pub(super) fn land(&mut self, id: RequestId) -> Option<Flight> {
         let flight = self.flights.remove(&id)?;
         self.links.end(&flight.peer, &flight.sent, flight.is_overdue);
-        if let About::Wanted(key) = flight.about
+        if let Subject::Wanted(key) = flight.about
             && let Some(wanted) = self.wanted.get_mut(&key)
         {
             wanted.flights.retain(|other| *other != id);
@@ -281,7 +282,7 @@ impl Streams {
 
     /// When another peer should be asked next.
     pub(super) fn next_hedge(&self, now: Instant) -> Option<Instant> {
-        let can_be = |flight: &&Flight| !flight.is_overdue && matches!(flight.about, About::Wanted(_));
+        let can_be = |flight: &&Flight| !flight.is_overdue && matches!(flight.about, Subject::Wanted(_));
         let waiting = self.flights.values().filter(can_be);
         // A late request would have gone to another peer if one had room. Only an answer makes room, and that is an
         // event.
@@ -291,7 +292,7 @@ impl Streams {
     /// The most urgent thing that was requested, and when its answer is late.
     pub(super) fn awaited(&self) -> Option<(Key, Instant)> {
         let wanted = self.flights.values().filter_map(|flight| match flight.about {
-            About::Wanted(key) => Some((key, flight.hedge_at)),
+            Subject::Wanted(key) => Some((key, flight.hedge_at)),
             _ => None,
         });
         wanted.min()

@@ -332,7 +332,7 @@ fn strangers_do_not_put_an_honest_restore_down() {
         let is_up = rig.engine.restore.is_some();
         put_down += u32::from(was_up && !is_up);
         was_up = is_up;
-        let promised = rig.engine.given_up.next(rig.now);
+        let promised = rig.engine.ignored_offers.next(rig.now);
         assert!(
             promised.is_none_or(|until| until <= rig.now + 61 * SECOND),
             "nobody who delivered waits longer"

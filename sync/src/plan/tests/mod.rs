@@ -40,7 +40,7 @@ struct Case {
     ratios: Ratios,
     costs: Costs,
     /// The last requested batch, and the work in flight.
-    asked: Option<(u64, InHand)>,
+    asked: Option<(u64, WorkInFlight)>,
 }
 
 /// Batches of 250 transactions.
@@ -97,13 +97,13 @@ impl Case {
 
     fn inputs<'a>(&'a self, peers: &'a [Candidate]) -> Inputs<'a> {
         let head = BatchNumber::new(self.head);
-        let none = InHand { kept: head, ..InHand::default() };
-        let (asked, in_hand) =
-            self.asked.map_or((head, none), |(asked, in_hand)| (BatchNumber::new(asked), in_hand));
+        let none = WorkInFlight { kept: head, ..WorkInFlight::default() };
+        let (asked, in_flight) =
+            self.asked.map_or((head, none), |(asked, in_flight)| (BatchNumber::new(asked), in_flight));
         Inputs {
             head,
             asked,
-            in_hand,
+            in_flight,
             begun: self.begun.map(BatchNumber::new),
             waypoint: BatchNumber::new(self.waypoint),
             peers,
@@ -113,20 +113,23 @@ impl Case {
             course: &self.course,
             ratios: &self.ratios,
             costs: &self.costs,
-            machine: Machine { cores: 2.0, parts: Fetched { history: self.policy.history, hints: true } },
+            machine: Machine {
+                cores: 2.0,
+                parts: OptionalParts { history: self.policy.history, hints: true },
+            },
             current: self.current,
             is_mixed: self.is_mixed,
         }
     }
 
     /// The work on requested batches in a mode, from the stage `before` on.
-    fn in_hand(&self, mode: RangeMode, first: u64, last: u64, before: Before) -> Load {
+    fn in_flight(&self, mode: RangeMode, first: u64, last: u64, before: NextStage) -> Load {
         let amount = self.course.amount(BatchNumber::new(first), BatchNumber::new(last));
-        let parts = Fetched { history: self.policy.history, hints: true };
+        let parts = OptionalParts { history: self.policy.history, hints: true };
         Load::of(mode, &amount, before, &self.ratios, parts)
     }
 
-    fn step(&self, peers: &[Candidate]) -> Step {
+    fn step(&self, peers: &[Candidate]) -> PlanStep {
         self.plan(peers).step
     }
 }
@@ -134,16 +137,16 @@ impl Case {
 #[test]
 fn idle_at_the_head_and_alone() {
     let case = Case::new(Mode::Auto, 5);
-    assert_eq!(case.step(&[]), Step::Idle);
-    assert_eq!(case.step(&[peer(1, 5), peer(2, 3)]), Step::Idle);
+    assert_eq!(case.step(&[]), PlanStep::Idle);
+    assert_eq!(case.step(&[peer(1, 5), peer(2, 3)]), PlanStep::Idle);
 }
 
 #[test]
 fn pinned_modes_stay() {
     for gap in [1, 100, 1_000_000] {
         let peers = [offering(1, gap, gap, 1_000)];
-        assert_eq!(Case::new(Mode::Replay, 0).step(&peers), Step::Range(RangeMode::Replay));
-        assert_eq!(Case::new(Mode::Delta, 0).step(&peers), Step::Range(RangeMode::Delta));
+        assert_eq!(Case::new(Mode::Replay, 0).step(&peers), PlanStep::Range(RangeMode::Replay));
+        assert_eq!(Case::new(Mode::Delta, 0).step(&peers), PlanStep::Range(RangeMode::Delta));
     }
 }
 
@@ -152,7 +155,7 @@ fn the_mode_follows_the_bottleneck() {
     let case = Case::new(Mode::Auto, 0);
     let near = |rate| [Candidate { bytes_per_second: rate, ..peer(1, 5_000) }];
     let wide = case.plan(&near(100e6));
-    assert_eq!(wide.step, Step::Range(RangeMode::Delta), "{wide:?}");
+    assert_eq!(wide.step, PlanStep::Range(RangeMode::Delta), "{wide:?}");
     assert!(wide.reason.contains("replay") && wide.reason.contains("cpu"), "{}", wide.reason);
     // Deltas of many slots per transaction, over a thin link: bodies are shorter, and execution has time.
     let heavy = Case {
@@ -161,8 +164,12 @@ fn the_mode_follows_the_bottleneck() {
         ..Case::new(Mode::Auto, 0)
     };
     let thin = heavy.plan(&near(200e3));
-    assert_eq!((thin.step, thin.bound), (Step::Range(RangeMode::Replay), Some(Bound::Network)), "{thin:?}");
-    assert_eq!(heavy.step(&near(100e6)), Step::Range(RangeMode::Delta));
+    assert_eq!(
+        (thin.step, thin.bound),
+        (PlanStep::Range(RangeMode::Replay), Some(Bound::Network)),
+        "{thin:?}"
+    );
+    assert_eq!(heavy.step(&near(100e6)), PlanStep::Range(RangeMode::Delta));
 }
 
 #[test]
@@ -172,38 +179,38 @@ fn a_mode_in_use_stays_until_another_is_much_cheaper() {
     let thin = [Candidate { bytes_per_second: 1e5, ..peer(1, 5_000) }];
     for current in [RangeMode::Replay, RangeMode::Delta] {
         let case = Case { current: Some(current), ratios, costs, ..Case::new(Mode::Auto, 0) };
-        assert_eq!(case.step(&thin), Step::Range(current));
+        assert_eq!(case.step(&thin), PlanStep::Range(current));
     }
 }
 
 #[test]
 fn batches_at_the_head_are_executed() {
     let case = Case::new(Mode::Auto, 100);
-    assert_eq!(case.step(&[peer(1, 104)]), Step::Range(RangeMode::Replay));
+    assert_eq!(case.step(&[peer(1, 104)]), PlanStep::Range(RangeMode::Replay));
     let costs = Costs { execute: 1e-5, ..Costs::presumed(2.0) };
     let slow = Case { costs, ..Case::new(Mode::Auto, 100) };
-    assert_eq!(slow.step(&[peer(1, 104)]), Step::Range(RangeMode::Delta), "it could not keep up");
+    assert_eq!(slow.step(&[peer(1, 104)]), PlanStep::Range(RangeMode::Delta), "it could not keep up");
 }
 
 #[test]
 fn a_snapshot_is_taken_where_the_gap_costs_more_than_the_state() {
     let small = [offering(1, 20_050, 20_000, 1_000_000)];
     let plan = Case::new(Mode::Auto, 10).plan(&small);
-    assert_eq!(plan.step, Step::Snapshot(BatchNumber::new(20_000)), "{plan:?}");
+    assert_eq!(plan.step, PlanStep::Snapshot(BatchNumber::new(20_000)), "{plan:?}");
     assert!(plan.reason.contains("one by one"), "{}", plan.reason);
     let large = [offering(1, 20_050, 20_000, 1_000_000_000_000)];
-    assert!(matches!(Case::new(Mode::Auto, 10).step(&large), Step::Range(_)));
-    assert!(matches!(Case::new(Mode::Auto, 20_000).step(&small), Step::Range(_)), "the gap is short");
+    assert!(matches!(Case::new(Mode::Auto, 10).step(&large), PlanStep::Range(_)));
+    assert!(matches!(Case::new(Mode::Auto, 20_000).step(&small), PlanStep::Range(_)), "the gap is short");
     let forbidding = SyncConfig { forbid: vec![Mode::Snapshot, Mode::RangeDelta], ..Default::default() };
     let case = Case { policy: forbidding, ..Case::new(Mode::Auto, 10) };
-    assert!(matches!(case.step(&small), Step::Range(_)));
+    assert!(matches!(case.step(&small), PlanStep::Range(_)));
 }
 
 #[test]
 fn one_liar_about_a_size_decides_nothing() {
     let mut peers: Vec<_> = (2..5).map(|id| offering(id, 20_050, 20_000, 1_000_000_000_000)).collect();
     peers.push(offering(1, 20_050, 20_000, 1));
-    assert!(matches!(Case::new(Mode::Auto, 10).step(&peers), Step::Range(_)));
+    assert!(matches!(Case::new(Mode::Auto, 10).step(&peers), PlanStep::Range(_)));
 }
 
 #[test]
@@ -214,23 +221,26 @@ fn a_range_delta_is_taken_where_rows_change_often() {
         policy: SyncConfig { forbid: vec![Mode::Snapshot], history: false, ..Default::default() },
         ..Case::new(Mode::Auto, 10)
     };
-    assert_eq!(case.step(&peers), Step::RangeDelta(BatchNumber::new(4_000)));
+    assert_eq!(case.step(&peers), PlanStep::RangeDelta(BatchNumber::new(4_000)));
     let keeping = SyncConfig { forbid: vec![Mode::Snapshot], history: true, ..Default::default() };
     let case = Case { policy: keeping, ..Case::new(Mode::Auto, 10) };
-    assert_eq!(case.step(&peers), Step::RangeDelta(BatchNumber::new(4_000)), "history comes afterwards");
+    assert_eq!(case.step(&peers), PlanStep::RangeDelta(BatchNumber::new(4_000)), "history comes afterwards");
     let pinned = Case::new(Mode::RangeDelta, 10);
-    assert_eq!(pinned.step(&[offering(1, 60, 40, 100_000)]), Step::RangeDelta(BatchNumber::new(40)));
-    assert!(matches!(Case::new(Mode::RangeDelta, 40).step(&[offering(1, 60, 40, 100_000)]), Step::Range(_)));
+    assert_eq!(pinned.step(&[offering(1, 60, 40, 100_000)]), PlanStep::RangeDelta(BatchNumber::new(40)));
+    assert!(matches!(
+        Case::new(Mode::RangeDelta, 40).step(&[offering(1, 60, 40, 100_000)]),
+        PlanStep::Range(_)
+    ));
 }
 
 #[test]
 fn a_pinned_snapshot_is_only_the_beginning() {
     let with = offering(1, 50, 40, 1_000_000_000);
     let number = BatchNumber::new(40);
-    assert_eq!(Case::new(Mode::Snapshot, 0).step(&[peer(2, 50), with.clone()]), Step::Snapshot(number));
-    assert!(matches!(Case::new(Mode::Snapshot, 40).step(&[with]), Step::Range(_)));
+    assert_eq!(Case::new(Mode::Snapshot, 0).step(&[peer(2, 50), with.clone()]), PlanStep::Snapshot(number));
+    assert!(matches!(Case::new(Mode::Snapshot, 40).step(&[with]), PlanStep::Range(_)));
     let none = Case::new(Mode::Snapshot, 0).step(&[peer(1, 50)]);
-    assert!(matches!(none, Step::Range(_)), "a chain without snapshots can be followed");
+    assert!(matches!(none, PlanStep::Range(_)), "a chain without snapshots can be followed");
 }
 
 #[test]
@@ -239,9 +249,13 @@ fn a_begun_snapshot_is_finished_while_somebody_serves_it() {
     one.snapshots.push(SnapshotOffer { number: BatchNumber::new(50), ..one.snapshots[0] });
     let peers = [one, offering(2, 75, 70, 1_000)];
     let step = |begun| Case { begun, ..Case::new(Mode::Snapshot, 0) }.step(&peers);
-    assert_eq!(step(Some(50)), Step::Snapshot(BatchNumber::new(50)));
-    assert_eq!(step(Some(40)), Step::Snapshot(BatchNumber::new(60)), "pruned everywhere");
-    assert_eq!(step(None), Step::Snapshot(BatchNumber::new(60)), "the best peer's, not the highest claim");
+    assert_eq!(step(Some(50)), PlanStep::Snapshot(BatchNumber::new(50)));
+    assert_eq!(step(Some(40)), PlanStep::Snapshot(BatchNumber::new(60)), "pruned everywhere");
+    assert_eq!(
+        step(None),
+        PlanStep::Snapshot(BatchNumber::new(60)),
+        "the best peer's, not the highest claim"
+    );
 }
 
 #[test]
@@ -258,23 +272,26 @@ fn where_nobody_keeps_the_next_batch_a_snapshot_goes_on() {
         for head in [0, 10, 3_999] {
             assert_eq!(
                 Case::new(mode, head).step(&peers),
-                Step::Snapshot(BatchNumber::new(4_900)),
+                PlanStep::Snapshot(BatchNumber::new(4_900)),
                 "{mode:?} {head}"
             );
         }
     }
-    assert!(matches!(Case::new(Mode::Auto, 4_000).step(&peers), Step::Range(_)), "the next batch is kept");
+    assert!(
+        matches!(Case::new(Mode::Auto, 4_000).step(&peers), PlanStep::Range(_)),
+        "the next batch is kept"
+    );
     for mode in [Mode::Replay, Mode::Delta] {
         let plan = Case::new(mode, 10).plan(&peers);
-        assert_eq!((plan.step, plan.target), (Step::Stuck, BatchNumber::new(5_000)));
+        assert_eq!((plan.step, plan.target), (PlanStep::Stuck, BatchNumber::new(5_000)));
     }
 }
 
 #[test]
 fn a_snapshot_below_the_waypoint_is_taken() {
     for (mode, head, step) in [
-        (Mode::Snapshot, 0, Step::Snapshot(BatchNumber::new(40))),
-        (Mode::RangeDelta, 10, Step::RangeDelta(BatchNumber::new(40))),
+        (Mode::Snapshot, 0, PlanStep::Snapshot(BatchNumber::new(40))),
+        (Mode::RangeDelta, 10, PlanStep::RangeDelta(BatchNumber::new(40))),
     ] {
         for waypoint in [0, 40, 41, 1_000] {
             let case = Case { waypoint, ..Case::new(mode, head) };
@@ -287,8 +304,8 @@ fn a_snapshot_below_the_waypoint_is_taken() {
 #[test]
 fn a_snapshot_that_can_show_the_waypoint_goes_first() {
     for (mode, head, step) in [
-        (Mode::Snapshot, 0, Step::Snapshot(BatchNumber::new(50))),
-        (Mode::RangeDelta, 10, Step::RangeDelta(BatchNumber::new(50))),
+        (Mode::Snapshot, 0, PlanStep::Snapshot(BatchNumber::new(50))),
+        (Mode::RangeDelta, 10, PlanStep::RangeDelta(BatchNumber::new(50))),
     ] {
         let case = Case { waypoint: 45, ..Case::new(mode, head) };
         assert_eq!(case.step(&[offering(1, 60, 40, 1_000), offering(2, 60, 50, 1_000)]), step, "{mode:?}");
@@ -356,7 +373,7 @@ fn a_leap_that_cannot_be_made_is_explained() {
             Some(expected) => assert!(plan.reason.starts_with(expected), "{expected}: {plan:?}"),
             None => assert_eq!(found, None, "{mode:?} {head}"),
         }
-        assert!(matches!(plan.step, Step::Range(_)), "{plan:?}");
+        assert!(matches!(plan.step, PlanStep::Range(_)), "{plan:?}");
     }
 }
 
@@ -364,8 +381,8 @@ fn a_leap_that_cannot_be_made_is_explained() {
 fn only_peers_that_keep_the_next_batch_count() {
     let pruned = Candidate { replay_from: Some(BatchNumber::new(30)), ..peer(1, 60) };
     let case = Case::new(Mode::Replay, 10);
-    assert_eq!(case.step(&[pruned.clone(), peer(2, 50)]), Step::Range(RangeMode::Replay));
-    assert_eq!(case.step(&[pruned]), Step::Stuck);
+    assert_eq!(case.step(&[pruned.clone(), peer(2, 50)]), PlanStep::Range(RangeMode::Replay));
+    assert_eq!(case.step(&[pruned]), PlanStep::Stuck);
 }
 
 /// Goal: free promises earn nothing: neither an empty snapshot nor an endless one passes for a short one.
@@ -376,12 +393,12 @@ fn an_offer_that_cannot_be_true_is_not_cheap() {
         [Candidate { snapshots: vec![offered], ..peer(1, 20_050) }]
     };
     let case = Case::new(Mode::Auto, 10);
-    assert!(matches!(case.step(&offer(10_000, 800_000)), Step::Snapshot(_)));
+    assert!(matches!(case.step(&offer(10_000, 800_000)), PlanStep::Snapshot(_)));
     for (rows, bytes) in
         [(u64::MAX, 0), (0, 0), (0, 800_000), (10_000, 0), (1, u64::MAX), (u64::MAX, u64::MAX)]
     {
         let slow = offer(rows, bytes).map(|peer| Candidate { bytes_per_second: 10e6, ..peer });
-        assert!(matches!(case.step(&slow), Step::Range(_)), "{rows} rows of {bytes} bytes");
+        assert!(matches!(case.step(&slow), PlanStep::Range(_)), "{rows} rows of {bytes} bytes");
     }
 }
 
@@ -391,11 +408,14 @@ fn a_lone_offer_is_no_cheaper_than_what_others_say() {
     let large = 1_000_000_000_000;
     let mut peers: Vec<_> = (2..5).map(|id| offering(id, 20_050, 20_000, large)).collect();
     peers.insert(0, offering(1, 20_050, 20_010, 1_000_000));
-    assert!(matches!(Case::new(Mode::Auto, 10).step(&peers), Step::Range(_)), "it is thought to be as long");
+    assert!(
+        matches!(Case::new(Mode::Auto, 10).step(&peers), PlanStep::Range(_)),
+        "it is thought to be as long"
+    );
     let pinned = Case::new(Mode::Snapshot, 0);
-    assert_eq!(pinned.step(&peers), Step::Snapshot(BatchNumber::new(20_000)), "three offer it");
+    assert_eq!(pinned.step(&peers), PlanStep::Snapshot(BatchNumber::new(20_000)), "three offer it");
     peers[0].is_proven = true;
-    assert_eq!(pinned.step(&peers), Step::Snapshot(BatchNumber::new(20_010)), "it has delivered");
+    assert_eq!(pinned.step(&peers), PlanStep::Snapshot(BatchNumber::new(20_010)), "it has delivered");
 }
 
 /// Goal: peers with bodies and hints, and peers with deltas over a thin link, are used at once, if that pays. A pinned
@@ -457,10 +477,14 @@ fn an_archive_alone_replaces_no_ledger() {
         range_delta_from: None,
         ..offering(1, 4_900, 4_900, 1_000_000)
     };
-    let snapshot = Step::Snapshot(BatchNumber::new(4_900));
+    let snapshot = PlanStep::Snapshot(BatchNumber::new(4_900));
     assert_eq!(Case::new(Mode::Auto, 0).step(std::slice::from_ref(&archive)), snapshot);
     for head in [10, 3_999] {
-        assert_eq!(Case::new(Mode::Auto, head).step(std::slice::from_ref(&archive)), Step::Stuck, "{head}");
+        assert_eq!(
+            Case::new(Mode::Auto, head).step(std::slice::from_ref(&archive)),
+            PlanStep::Stuck,
+            "{head}"
+        );
     }
     let from = Some(BatchNumber::new(4_001));
     let pruned = Candidate { replay_from: from, delta_from: from, range_delta_from: from, ..peer(2, 5_000) };
@@ -484,6 +508,6 @@ fn many_offers_below_the_waypoint_do_not_count_more() {
     let peers = offers.map(|(id, number)| offering(id, 1_000, number, 200_000));
     for (waypoint, taken) in [(50, 60), (0, 40), (60, 60), (61, 40)] {
         let case = Case { waypoint, ..Case::new(Mode::Snapshot, 0) };
-        assert_eq!(case.step(&peers), Step::Snapshot(BatchNumber::new(taken)), "{waypoint}");
+        assert_eq!(case.step(&peers), PlanStep::Snapshot(BatchNumber::new(taken)), "{waypoint}");
     }
 }

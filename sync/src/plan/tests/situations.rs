@@ -39,7 +39,7 @@ fn an_empty_node_takes_the_snapshot_at_once() {
         let known = Candidate { is_proven: true, bytes_per_second: 500e6, ..stranger.clone() };
         for peer in [stranger, known] {
             let plan = case.plan(std::slice::from_ref(&peer));
-            assert_eq!(plan.step, Step::Snapshot(BatchNumber::new(snapshot)), "{plan:?}");
+            assert_eq!(plan.step, PlanStep::Snapshot(BatchNumber::new(snapshot)), "{plan:?}");
         }
     }
 }
@@ -50,12 +50,12 @@ fn an_empty_node_takes_the_snapshot_at_once() {
 fn a_tail_is_priced_by_its_own_batches() {
     let burst = [(EMPTY, 1_000), (times(TRANSFERS, 20), 100), (EMPTY, 100)];
     let before = by_default(0, &burst).plan(&loopback(1_200, 1_000, 2_000_000));
-    assert!(matches!(before.step, Step::Range(_)), "it saves empty batches alone: {before:?}");
+    assert!(matches!(before.step, PlanStep::Range(_)), "it saves empty batches alone: {before:?}");
     let behind = by_default(0, &burst).plan(&loopback(1_200, 1_100, 20_000));
-    assert!(matches!(behind.step, Step::Snapshot(_)), "{behind:?}");
+    assert!(matches!(behind.step, PlanStep::Snapshot(_)), "{behind:?}");
     let peers = loopback(5_000, 4_900, 2_000_000).map(|peer| Candidate { range_delta_from: None, ..peer });
     let empty = by_default(0, &[(EMPTY, 5_000)]).plan(&peers);
-    assert!(matches!(empty.step, Step::Range(_)), "{empty:?}");
+    assert!(matches!(empty.step, PlanStep::Range(_)), "{empty:?}");
     assert!(empty.seconds < 10.0, "{empty:?}");
 }
 
@@ -65,21 +65,22 @@ fn a_tail_is_priced_by_its_own_batches() {
 fn what_waits_for_execution_counts() {
     let case = by_default(0, &[(TRANSFERS, 2_000)]);
     let peers = loopback(2_000, 1_900, 20_000).map(|peer| Candidate { is_proven: true, ..peer });
-    let with = |first: u64, before: Before| {
-        let load = case.in_hand(RangeMode::Replay, first, 2_000, before);
-        let in_hand = InHand { load, came: true, kept: BatchNumber::new(first), ..InHand::default() };
-        let asked = Some((2_000, in_hand));
+    let with = |first: u64, before: NextStage| {
+        let load = case.in_flight(RangeMode::Replay, first, 2_000, before);
+        let in_flight =
+            WorkInFlight { load, came: true, kept: BatchNumber::new(first), ..WorkInFlight::default() };
+        let asked = Some((2_000, in_flight));
         Case { head: first, asked, current: Some(RangeMode::Replay), ..case.clone() }
     };
-    let plan = with(100, Before::Prepare).plan(&peers);
-    assert_eq!(plan.step, Step::Snapshot(BatchNumber::new(1_900)), "{plan:?}");
-    let plan = with(1_880, Before::Prepare).plan(&peers);
-    assert_eq!(plan.step, Step::Range(RangeMode::Replay), "{plan:?}");
+    let plan = with(100, NextStage::Prepare).plan(&peers);
+    assert_eq!(plan.step, PlanStep::Snapshot(BatchNumber::new(1_900)), "{plan:?}");
+    let plan = with(1_880, NextStage::Prepare).plan(&peers);
+    assert_eq!(plan.step, PlanStep::Range(RangeMode::Replay), "{plan:?}");
     assert!(!plan.reason.contains("at the head") && plan.seconds > 0.1, "{plan:?}");
     let stranger = peers.map(|peer| Candidate { is_proven: false, ..peer });
-    let plan = with(100, Before::Prepare).plan(&stranger);
+    let plan = with(100, NextStage::Prepare).plan(&stranger);
     assert!(
-        matches!(plan.step, Step::Range(_)),
+        matches!(plan.step, PlanStep::Range(_)),
         "a lone stranger's promise drops nothing that came: {plan:?}"
     );
 }
@@ -91,35 +92,39 @@ fn deltas_replace_ranges_that_wait_for_execution() {
     let policy =
         SyncConfig { forbid: vec![Mode::Snapshot, Mode::RangeDelta], history: false, ..Default::default() };
     let case = Case { policy, ..by_default(0, &[(TRANSFERS, 2_000)]) };
-    let load = case.in_hand(RangeMode::Replay, 0, 2_000, Before::Prepare);
-    let kept_load = case.in_hand(RangeMode::Replay, 0, 64, Before::Execute);
-    let in_hand = InHand { load, came: true, kept: BatchNumber::new(64), kept_load, ..InHand::default() };
-    let case = Case { asked: Some((2_000, in_hand)), current: Some(RangeMode::Replay), ..case };
+    let load = case.in_flight(RangeMode::Replay, 0, 2_000, NextStage::Prepare);
+    let kept_load = case.in_flight(RangeMode::Replay, 0, 64, NextStage::Execute);
+    let in_flight =
+        WorkInFlight { load, came: true, kept: BatchNumber::new(64), kept_load, ..WorkInFlight::default() };
+    let case = Case { asked: Some((2_000, in_flight)), current: Some(RangeMode::Replay), ..case };
     let fast = Candidate { bytes_per_second: 100e6, is_proven: true, ..peer(1, 2_000) };
     let plan = case.plan(std::slice::from_ref(&fast));
-    assert_eq!((plan.step, plan.replaces), (Step::Range(RangeMode::Delta), true), "{plan:?}");
+    assert_eq!((plan.step, plan.replaces), (PlanStep::Range(RangeMode::Delta), true), "{plan:?}");
     for other in [
         Candidate { bytes_per_second: 1e6, ..fast.clone() },
         Candidate { is_proven: false, ..fast.clone() },
         Candidate { delta_from: None, ..fast.clone() },
     ] {
         let plan = case.plan(std::slice::from_ref(&other));
-        assert_eq!((plan.step, plan.replaces), (Step::Range(RangeMode::Replay), false), "{plan:?}");
+        assert_eq!((plan.step, plan.replaces), (PlanStep::Range(RangeMode::Replay), false), "{plan:?}");
     }
     // A changed mode stays: the same facts, with the deltas in flight.
-    let load = kept_load.plus(case.in_hand(RangeMode::Delta, 64, 2_000, Before::Fetch));
-    let turned =
-        Case { asked: Some((2_000, InHand { load, ..in_hand })), current: Some(RangeMode::Delta), ..case };
+    let load = kept_load.plus(case.in_flight(RangeMode::Delta, 64, 2_000, NextStage::Fetch));
+    let turned = Case {
+        asked: Some((2_000, WorkInFlight { load, ..in_flight })),
+        current: Some(RangeMode::Delta),
+        ..case
+    };
     assert!(!turned.plan(std::slice::from_ref(&fast)).replaces);
     // One more batch, which only a slow peer has: neither mode replaces the other for it.
     let slow = Candidate { head: BatchNumber::new(2_001), bytes_per_second: 1.0, ..peer(2, 2_001) };
     for current in [RangeMode::Replay, RangeMode::Delta] {
-        let load = turned.in_hand(current, 64, 2_000, Before::Fetch);
-        let in_hand = InHand { load, kept_load: Load::default(), ..in_hand };
+        let load = turned.in_flight(current, 64, 2_000, NextStage::Fetch);
+        let in_flight = WorkInFlight { load, kept_load: Load::default(), ..in_flight };
         let thin = Candidate { bytes_per_second: 1e5, ..fast.clone() };
         let case = Case {
             head: 64,
-            asked: Some((2_000, in_hand)),
+            asked: Some((2_000, in_flight)),
             current: Some(current),
             course: course(&[(TRANSFERS, 2_001)]),
             ..turned.clone()
