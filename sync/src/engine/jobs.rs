@@ -21,8 +21,8 @@ use crate::{
     protocol::Request,
     verify::VerifiedRange,
     work::{
-        Audited, Backfilled, Committed, Done, Executed, Job, PastRange, Prepared, ProvedEnds, Restored,
-        StatesAdded,
+        AuditResult, BackfillResult, CommitResult, Done, ExecutionResult, Job, PastRange, PastStatesResult,
+        PreparedRange, ProvedEnds, RestoreResult,
     },
 };
 
@@ -256,15 +256,15 @@ pub(super) enum FinishedJob {
     Check(Check, Result<VerifiedRange, Fault>),
     Announced(CheckAnnounced, Result<Option<VerifiedRange>, Fault>),
     Epochs(CheckEpochs, Box<ProvedEnds>),
-    Prepare(Prepare, Result<Box<Prepared>, SyncError>),
-    Execute(Execute, Result<Executed, SyncError>),
-    Commit(Commit, Result<Committed, SyncError>),
-    Restore(Restoring, Result<Restored, SyncError>),
-    Audit(Auditing, Result<Audited, SyncError>),
+    Prepare(Prepare, Result<Box<PreparedRange>, SyncError>),
+    Execute(Execute, Result<ExecutionResult, SyncError>),
+    Commit(Commit, Result<CommitResult, SyncError>),
+    Restore(Restoring, Result<RestoreResult, SyncError>),
+    Audit(Auditing, Result<AuditResult, SyncError>),
     Keep(StoreEpochs, Result<(), SyncError>),
     CheckPast(CheckPast, Result<PastRange, Fault>),
-    StorePast(StorePast, Result<Backfilled, SyncError>),
-    StoreStates(StoreStates, Result<StatesAdded, SyncError>),
+    StorePast(StorePast, Result<BackfillResult, SyncError>),
+    StoreStates(StoreStates, Result<PastStatesResult, SyncError>),
 }
 
 impl Jobs {

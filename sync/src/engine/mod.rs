@@ -17,11 +17,11 @@
 //! ```text
 //!            answers ─────────────▶ Streams ─ request ─▶ Effect::Send
 //!  inputs ─▶ announcements ─▶ turn: plan ─▶ Pipeline (ranges) or Bootstrap (snapshot) ─ job ─▶ Effect::Run ─▶ Worker
-//!            done jobs ─────▶ PeerBook, Stages ◀── what it cost ────────────────────────────────┘
+//!            done jobs ─────▶ PeerBook, Stages ◀── what it cost ────────────────────────────────────┘
 //! ```
 //!
-//! Bounds: [`SyncConfig::buffer_mib`] and the limits of `pipeline` bound the ranges in flight. Chunks and announcements are
-//! bounded by count, and each peer's requests by its window.
+//! Bounds: [`SyncConfig::buffer_mib`] and the limits of `pipeline` bound the ranges in flight. Chunks and announcements
+//! are bounded by count, and each peer's requests by its window.
 
 mod answers;
 mod backfill;

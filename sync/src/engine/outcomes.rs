@@ -21,7 +21,10 @@ use crate::{
     plan::{Amount, Load, RANGE_DELTA_BATCHES_MAX, RangeMode, Ratios, Stage},
     protocol::Request,
     verify::VerifiedRange,
-    work::{Abandoned, Audited, Committed, Done, Executed, Job, Ready, RestoreJob, Restored, Step},
+    work::{
+        AbandonReason, AuditResult, CommitResult, Done, ExecutionResult, Job, ReadyRange, RestoreJob,
+        RestoreResult, Step,
+    },
 };
 
 /// The work on a chunk besides its rows (its proof, its file), as bytes of rows.
@@ -55,12 +58,12 @@ impl Engine {
                 let Execute { first, load, bytes, from } = execute;
                 self.stages.worked(Stage::Execute, now, took, bytes);
                 match executed? {
-                    Executed::Range(range) => {
+                    ExecutionResult::Range(range) => {
                         self.stages.measured.learn(|costs| &mut costs.execute, took, load.execute);
                         self.pace.done(Load { execute: load.execute, ..Load::default() }, now);
-                        self.pipeline.executed(first, Ready::Executed(range));
+                        self.pipeline.executed(first, ReadyRange::Executed(range));
                     }
-                    Executed::Unprepared(range) => self.pipeline.unprepared(first, range, from),
+                    ExecutionResult::Unprepared(range) => self.pipeline.unprepared(first, range, from),
                 }
             }
             FinishedJob::Commit(Commit { load, bytes }, committed) => {
@@ -92,7 +95,7 @@ impl Engine {
         Ok(())
     }
 
-    fn audited(&mut self, audited: Audited) {
+    fn audited(&mut self, audited: AuditResult) {
         self.counters.audited += 1;
         if let Some(alarm) = audited.alarm {
             tracing::error!(batch = %alarm.number, what = %alarm.what, certified = %alarm.certified,
@@ -189,7 +192,7 @@ impl Engine {
         amount
     }
 
-    fn committed(&mut self, committed: Committed, now: Instant) {
+    fn committed(&mut self, committed: CommitResult, now: Instant) {
         self.counters.add(&committed);
         for (peer, hints) in &committed.hints {
             self.book.judge_hints(peer, now, hints);
@@ -206,7 +209,7 @@ impl Engine {
     fn restored(
         &mut self,
         answer: Option<RestoreAnswer>,
-        restored: Result<Restored, SyncError>,
+        restored: Result<RestoreResult, SyncError>,
         now: Instant,
     ) -> Result<(), SyncError> {
         let restored = match restored {
@@ -308,16 +311,16 @@ impl Engine {
     /// Abandons a takeover that cannot end. One that was too large is tried again once half of its batches are left, or
     /// once the bound grows. Surplus unchanged rows cannot be traced to a chunk. Most likely they are in the chunk with
     /// the most rows for its share of the paths, so its sender's snapshots are ignored for a while.
-    fn put_down(&mut self, why: Abandoned, reason: &str, now: Instant) {
+    fn put_down(&mut self, why: AbandonReason, reason: &str, now: Instant) {
         let Some(number) = self.restore.as_ref().map(Bootstrap::number) else { return };
         tracing::info!(batch = %number, reason, "giving up the way to the snapshot; taking another way");
         match why {
-            Abandoned::TooLarge => self.range_delta_too_long(number, now),
-            Abandoned::Padded => {
+            AbandonReason::TooLarge => self.range_delta_too_long(number, now),
+            AbandonReason::Padded => {
                 let densest = self.restore.as_ref().and_then(|restore| restore.suppliers().densest());
                 self.ignored_offers.broken(densest, now);
             }
-            Abandoned::Overtaken => {}
+            AbandonReason::Overtaken => {}
         }
         self.abandon();
     }

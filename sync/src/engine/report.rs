@@ -13,7 +13,7 @@ use crate::{
     },
     repair::RepairReport,
     status::{Phase, SnapshotStatus, SyncStatus, Waiting},
-    work::{Alarm, Committed, HintUse},
+    work::{Alarm, CommitResult, HintUse},
 };
 
 /// The time that a rate covers.
@@ -67,7 +67,7 @@ impl Counters {
         }
     }
 
-    pub(super) fn add(&mut self, committed: &Committed) {
+    pub(super) fn add(&mut self, committed: &CommitResult) {
         self.batches += committed.batches;
         self.replayed += committed.replayed;
         self.transactions += committed.transactions;

@@ -28,7 +28,7 @@ impl Explorer {
     }
 
     /// The rank of a peer among its equals.
-    pub(super) fn place(&self, peer: &PeerId) -> u64 {
+    pub(super) fn rank(&self, peer: &PeerId) -> u64 {
         self.draw("slipstream/place/1", &peer.0)
     }
 
@@ -50,7 +50,7 @@ mod tests {
         let keys: Vec<_> = (0..=255).map(|id| PublicKey([id; 32])).collect();
         let first = |seed: u64| {
             let explorer = Explorer::new(seed);
-            keys.iter().min_by_key(|key| explorer.place(key)).map(|key| key.0[0])
+            keys.iter().min_by_key(|key| explorer.rank(key)).map(|key| key.0[0])
         };
         let firsts: std::collections::BTreeSet<_> = (0..100).map(first).collect();
         assert!(firsts.len() > 50, "{firsts:?}");

@@ -53,7 +53,7 @@ struct Peer {
     score: Score,
     service: Service,
     /// Its rank among equals: no peer can choose it, or know it.
-    place: u64,
+    rank: u64,
     /// The points after the last change that got a reason.
     points: f64,
     reasons: Reasons,
@@ -94,8 +94,8 @@ impl PeerBook {
     /// Loads the scores of an earlier run. A damaged record leaves the book as it is.
     pub(crate) fn restore(&mut self, now: Instant, record: &[u8]) -> Result<(), CodecError> {
         for (id, score) in saved::decode(now, record)? {
-            let place = self.explorer.place(&id);
-            self.away.insert(id, Peer::new(now, score, place));
+            let rank = self.explorer.rank(&id);
+            self.away.insert(id, Peer::new(now, score, rank));
         }
         Ok(())
     }
@@ -125,8 +125,8 @@ impl PeerBook {
         }
         for id in connected {
             if !self.peers.contains_key(id) && self.banned.iter().all(|ban| ban.peer != *id) {
-                let place = self.explorer.place(id);
-                let peer = self.away.remove(id).unwrap_or_else(|| Peer::new(now, Score::new(now), place));
+                let rank = self.explorer.rank(id);
+                let peer = self.away.remove(id).unwrap_or_else(|| Peer::new(now, Score::new(now), rank));
                 self.peers.insert(*id, peer);
             }
         }
@@ -326,7 +326,7 @@ impl PeerBook {
 }
 
 impl Peer {
-    fn new(now: Instant, score: Score, place: u64) -> Peer {
+    fn new(now: Instant, score: Score, rank: u64) -> Peer {
         Peer {
             summary: None,
             summary_at: None,
@@ -340,7 +340,7 @@ impl Peer {
             points: score.points(now),
             score,
             service: Service::new(now),
-            place,
+            rank,
             reasons: Reasons::default(),
         }
     }

@@ -157,7 +157,7 @@ impl PeerBook {
                 let mut candidate = candidate(*id, peer.summary.as_ref()?, history, &peer.score);
                 candidate.bytes_per_second *= share;
                 candidate.is_proven = peer.is_proven(now);
-                Some((peer.score.points(now) * share, peer.place, candidate))
+                Some((peer.score.points(now) * share, peer.rank, candidate))
             })
             .collect();
         ranked.sort_by(|(one, a, _), (other, b, _)| other.total_cmp(one).then_with(|| a.cmp(b)));

@@ -14,7 +14,7 @@ use slipstream_types::{BatchHeader, BatchNumber, Blob, BlobKind, Body, CodecErro
 
 use super::{
     Worker,
-    commit::Ready,
+    commit::ReadyRange,
     opened::OpenedRange,
     prepare::{Kind, OpenedBatch, unreadable},
     replay::{execute_error, gap},
@@ -49,7 +49,7 @@ struct AppliedBatch {
 
 /// The result of an audit.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Audited {
+pub struct AuditResult {
     /// Number of the batch.
     pub number: BatchNumber,
     /// `None` if execution reproduces the certified batch.
@@ -106,7 +106,7 @@ pub(crate) fn is_drawn(seed: u64, share: f64, number: BatchNumber) -> bool {
 
 impl Worker {
     /// The batches to audit among those just applied. `base` is the state before all of them.
-    pub(super) fn draw_audits(&self, base: View, ranges: Vec<Ready>) -> Vec<Audit> {
+    pub(super) fn draw_audits(&self, base: View, ranges: Vec<ReadyRange>) -> Vec<Audit> {
         if self.audit_share <= 0.0 {
             return Vec::new();
         }
@@ -114,10 +114,10 @@ impl Worker {
         for ready in ranges {
             match ready {
                 // Executed batches need no audit.
-                Ready::Executed(range) => batches.extend(range.batches.into_iter().map(|executed| {
+                ReadyRange::Executed(range) => batches.extend(range.batches.into_iter().map(|executed| {
                     AppliedBatch { header: executed.batch.header, delta: executed.delta, body: None }
                 })),
-                Ready::Opened(prepared) => {
+                ReadyRange::Opened(prepared) => {
                     let Kind::Delta(range) = prepared.kind else { break };
                     let of = |opened: OpenedBatch| AppliedBatch {
                         header: opened.batch.header,
@@ -138,7 +138,7 @@ impl Worker {
     }
 
     /// Executes a batch again. Stores an alarm before anyone learns of it.
-    pub(super) fn audit(&self, audit: &Audit) -> Result<Audited, SyncError> {
+    pub(super) fn audit(&self, audit: &Audit) -> Result<AuditResult, SyncError> {
         let certified_header = &audit.applied.batches[audit.index].header;
         let (number, certified) = (certified_header.number, certified_header.digest());
         let alarm = match self.execute_again(audit) {
@@ -156,7 +156,7 @@ impl Worker {
                 codec::encode("alarm", alarm).map_err(|error| SyncError::Worker(error.to_string()))?;
             self.store.put_record(ALARM_RECORD, &record)?;
         }
-        Ok(Audited { number, alarm })
+        Ok(AuditResult { number, alarm })
     }
 
     fn execute_again(&self, audit: &Audit) -> Result<BatchHeader, SyncError> {

@@ -45,7 +45,7 @@ impl PastRange {
 
 /// The result of storing a range, or of looking up what is missing.
 #[derive(Debug)]
-pub struct Backfilled {
+pub struct BackfillResult {
     /// What is missing afterwards.
     pub backlog: [Backlog; 4],
     /// The past states that are missing afterwards.
@@ -72,7 +72,7 @@ impl Worker {
     }
 
     /// Stores a range, if one is given, below the stored ones. Returns what is missing afterwards.
-    pub(super) fn backfill(&self, range: Option<&PastRange>) -> Result<Backfilled, SyncError> {
+    pub(super) fn backfill(&self, range: Option<&PastRange>) -> Result<BackfillResult, SyncError> {
         let refused = match range.map_or(Ok(()), |range| self.store_past(range)) {
             Err(StorageError::WrongParent { number, .. }) => Some(Violation::WrongParent { number }),
             // The store was pruned or leapt meanwhile. The result reports what is missing now.
@@ -82,7 +82,7 @@ impl Worker {
                 None
             }
         };
-        Ok(Backfilled { backlog: self.store.backlog()?, states: self.store.state_backlog()?, refused })
+        Ok(BackfillResult { backlog: self.store.backlog()?, states: self.store.state_backlog()?, refused })
     }
 
     fn store_past(&self, range: &PastRange) -> Result<(), StorageError> {

@@ -11,18 +11,18 @@ use slipstream_types::{BatchHeader, BatchNumber, Certificate};
 use super::{
     Worker,
     audit::Audit,
-    prepare::{Kind, OpenedBatch, Prepared},
+    prepare::{Kind, OpenedBatch, PreparedRange},
     replay::{ExecutedBatch, ExecutedRange, ReadAhead},
 };
 use crate::{SyncError, verify};
 
 /// A range that only has to be committed.
 #[derive(Debug)]
-pub enum Ready {
+pub enum ReadyRange {
     /// The range was executed.
     Executed(Box<ExecutedRange>),
     /// The range was opened from its deltas: it is not prepared for replay.
-    Opened(Box<Prepared>),
+    Opened(Box<PreparedRange>),
 }
 
 /// Maximum number of batches in one group, and its approximate bytes of deltas. A group has one root and one write, so a larger one
@@ -33,7 +33,7 @@ const GROUP_BYTES: usize = 1 << 20;
 
 /// The result of a commit.
 #[derive(Debug, Default)]
-pub struct Committed {
+pub struct CommitResult {
     /// Number of the head afterwards.
     pub head: BatchNumber,
     /// Number of batches, executed ones included.
@@ -105,7 +105,11 @@ struct Entry<'a> {
 
 impl Worker {
     /// Commits ranges in order. Skips batches that a validator's consensus committed already.
-    pub(super) fn commit(&self, ranges: Vec<Ready>, target: BatchNumber) -> Result<Committed, SyncError> {
+    pub(super) fn commit(
+        &self,
+        ranges: Vec<ReadyRange>,
+        target: BatchNumber,
+    ) -> Result<CommitResult, SyncError> {
         let before = self.store.view()?;
         self.store.keep_history(target);
         let mut committed = self.commit_ranges(&ranges)?;
@@ -117,9 +121,9 @@ impl Worker {
         Ok(committed)
     }
 
-    fn commit_ranges(&self, ranges: &[Ready]) -> Result<Committed, SyncError> {
+    fn commit_ranges(&self, ranges: &[ReadyRange]) -> Result<CommitResult, SyncError> {
         let entries: Vec<Entry<'_>> = ranges.iter().flat_map(|ready| self.entries(ready)).collect();
-        let mut committed = Committed::default();
+        let mut committed = CommitResult::default();
         let mut left = &entries[..];
         loop {
             let head = self.store.head()?;
@@ -166,12 +170,12 @@ impl Worker {
         }
     }
 
-    fn entries<'a>(&self, ready: &'a Ready) -> Vec<Entry<'a>> {
+    fn entries<'a>(&self, ready: &'a ReadyRange) -> Vec<Entry<'a>> {
         match ready {
-            Ready::Executed(range) => {
+            ReadyRange::Executed(range) => {
                 range.batches.iter().map(|batch| executed_entry(range, batch)).collect()
             }
-            Ready::Opened(prepared) => match &prepared.kind {
+            ReadyRange::Opened(prepared) => match &prepared.kind {
                 Kind::Delta(range) => {
                     let layer = range.made_layer();
                     range.batches.iter().map(|batch| self.opened_entry(prepared, batch, layer)).collect()
@@ -183,7 +187,7 @@ impl Worker {
 
     fn opened_entry<'a>(
         &self,
-        prepared: &'a Prepared,
+        prepared: &'a PreparedRange,
         opened: &'a OpenedBatch,
         layer: Option<&'a Arc<Layer>>,
     ) -> Entry<'a> {
@@ -242,7 +246,7 @@ impl Worker {
     }
 }
 
-impl Committed {
+impl CommitResult {
     fn count(&mut self, entry: &Entry<'_>) {
         self.head = entry.commit.header.number;
         self.batches += 1;

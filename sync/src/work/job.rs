@@ -9,8 +9,8 @@ use slipstream_types::{
 };
 
 use super::{
-    Audit, Audited, Backfilled, Committed, Executed, PastRange, Prepared, ProvedEnds, Ready, Restored,
-    ReverseAnswer, StatesAdded,
+    Audit, AuditResult, BackfillResult, CommitResult, ExecutionResult, PastRange, PastStatesResult,
+    PreparedRange, ProvedEnds, ReadyRange, RestoreResult, ReverseAnswer,
 };
 use crate::{
     error::{Fault, SyncError},
@@ -62,12 +62,12 @@ pub enum Job {
     /// Execute a prepared range behind the one before it.
     Execute {
         /// The prepared range.
-        range: Box<Prepared>,
+        range: Box<PreparedRange>,
     },
     /// Commit ranges that follow each other and the head.
     Commit {
         /// The ranges, in order.
-        ranges: Vec<Ready>,
+        ranges: Vec<ReadyRange>,
         /// The newest batch that peers have.
         target: BatchNumber,
     },
@@ -164,21 +164,21 @@ pub enum Done {
     /// Result of [`Job::CheckEpochs`].
     Epochs(Box<ProvedEnds>),
     /// Result of [`Job::Prepare`].
-    Prepared(Result<Box<Prepared>, SyncError>),
+    Prepared(Result<Box<PreparedRange>, SyncError>),
     /// Result of [`Job::Execute`].
-    Executed(Result<Executed, SyncError>),
+    Executed(Result<ExecutionResult, SyncError>),
     /// Result of [`Job::Commit`].
-    Committed(Result<Committed, SyncError>),
+    Committed(Result<CommitResult, SyncError>),
     /// Result of [`Job::Restore`].
-    Restored(Result<Restored, SyncError>),
+    Restored(Result<RestoreResult, SyncError>),
     /// Result of [`Job::Audit`].
-    Audited(Result<Audited, SyncError>),
+    Audited(Result<AuditResult, SyncError>),
     /// Result of [`Job::KeepEpochs`].
     Kept(Result<(), SyncError>),
     /// Result of [`Job::CheckPast`].
     PastChecked(Result<PastRange, Fault>),
     /// Result of [`Job::Backfill`].
-    Backfilled(Result<Backfilled, SyncError>),
+    Backfilled(Result<BackfillResult, SyncError>),
     /// Result of [`Job::PastStates`].
-    StatesAdded(Result<StatesAdded, SyncError>),
+    StatesAdded(Result<PastStatesResult, SyncError>),
 }

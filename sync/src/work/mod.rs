@@ -32,15 +32,15 @@ use slipstream_types::{Address, BatchNumber, Certificate, ChainConfig, Genesis, 
 pub(crate) use self::audit::is_drawn;
 use self::opened::OpenedRanges;
 pub use self::{
-    audit::{ALARM_RECORD, Alarm, Audit, Audited},
-    backfill::{Backfilled, PastRange},
-    commit::{Committed, HintUse, Ready},
+    audit::{ALARM_RECORD, Alarm, Audit, AuditResult},
+    backfill::{BackfillResult, PastRange},
+    commit::{CommitResult, HintUse, ReadyRange},
     epochs::ProvedEnds,
     job::{Ancestry, Done, Job, RestoreJob},
-    past_states::{ReverseAnswer, StatesAdded},
-    prepare::Prepared,
-    replay::{Executed, ExecutedRange},
-    takeover::{Abandoned, Progress, Restored, Step},
+    past_states::{PastStatesResult, ReverseAnswer},
+    prepare::PreparedRange,
+    replay::{ExecutedRange, ExecutionResult},
+    takeover::{AbandonReason, Progress, RestoreResult, Step},
 };
 use crate::{
     SyncConfig, SyncError,

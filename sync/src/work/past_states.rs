@@ -14,7 +14,7 @@ const TREE_BYTES_MAX: u64 = 256 << 20;
 
 /// The result of adding a reverse delta.
 #[derive(Debug)]
-pub struct StatesAdded {
+pub struct PastStatesResult {
     /// What is missing afterwards.
     pub backlog: StateBacklog,
     /// The check's result. `None` if the worker did not judge the answer.
@@ -36,7 +36,7 @@ pub struct ReverseAnswer {
 
 impl Worker {
     /// Adds past states from a peer's reverse delta. Without one, frees the memory for them.
-    pub(super) fn past_states(&self, answer: Option<ReverseAnswer>) -> Result<StatesAdded, SyncError> {
+    pub(super) fn past_states(&self, answer: Option<ReverseAnswer>) -> Result<PastStatesResult, SyncError> {
         let Some(ReverseAnswer { answer, from, to }) = answer else {
             *self.past_states.lock() = None;
             return self.states_added(None, false);
@@ -88,7 +88,7 @@ impl Worker {
         error: StorageError,
         from: BatchNumber,
         to: BatchNumber,
-    ) -> Result<StatesAdded, SyncError> {
+    ) -> Result<PastStatesResult, SyncError> {
         let is_over = matches!(
             error,
             StorageError::RangeDelta(_)
@@ -109,11 +109,11 @@ impl Worker {
         &self,
         checked: Option<Result<(), Fault>>,
         is_over: bool,
-    ) -> Result<StatesAdded, SyncError> {
+    ) -> Result<PastStatesResult, SyncError> {
         let backlog = self.store.state_backlog()?;
         if backlog.next.is_none() {
             *self.past_states.lock() = None;
         }
-        Ok(StatesAdded { backlog, checked, is_over })
+        Ok(PastStatesResult { backlog, checked, is_over })
     }
 }

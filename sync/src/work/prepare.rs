@@ -17,7 +17,7 @@ use crate::{SyncError, plan::RangeMode, protocol::RangeBatch, verify::VerifiedRa
 
 /// A range that lacks only the state before it.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedRange {
     pub(super) from: PeerId,
     pub(super) certificate: Certificate,
     pub(super) kind: Kind,
@@ -51,7 +51,7 @@ pub(super) struct OpenedBatch {
     pub(super) hashes: Vec<B256>,
 }
 
-impl Prepared {
+impl PreparedRange {
     /// The peer that sent the range.
     pub(crate) fn from(&self) -> PeerId {
         self.from
@@ -90,7 +90,7 @@ impl Worker {
         range: VerifiedRange,
         mode: RangeMode,
         from: PeerId,
-    ) -> Result<Box<Prepared>, SyncError> {
+    ) -> Result<Box<PreparedRange>, SyncError> {
         let (certificate, batches) = range.into_parts();
         for (batch, _) in &batches {
             // Unknown rules would only give another result, and look like a defect of this program.
@@ -123,7 +123,7 @@ impl Worker {
                 Kind::Delta(range)
             }
         };
-        Ok(Box::new(Prepared { from, certificate, kind }))
+        Ok(Box::new(PreparedRange { from, certificate, kind }))
     }
 
     fn prepare_body(

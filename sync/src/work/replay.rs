@@ -14,7 +14,7 @@ use slipstream_types::{B256, BatchHeader, BatchNumber, BlobKind, Certificate, De
 use super::{
     DISBELIEVED_MAX, HintUse, Worker,
     ahead::RangeAhead,
-    prepare::{Kind, Prepared, PreparedBatch, unreadable},
+    prepare::{Kind, PreparedBatch, PreparedRange, unreadable},
 };
 use crate::{SyncError, planted::Planted, protocol::RangeBatch, verify::VerifiedRange};
 
@@ -30,7 +30,7 @@ pub struct ExecutedRange {
 
 /// The result of executing a range.
 #[derive(Debug)]
-pub enum Executed {
+pub enum ExecutionResult {
     /// It only has to be committed.
     Range(Box<ExecutedRange>),
     /// The state before it is not here: it has to be prepared again.
@@ -94,8 +94,8 @@ impl Replay<'_> {
 impl Worker {
     /// Executes a range on the state behind the batch before it, which may not be committed. While one batch executes, the
     /// one before it is sealed and compared with its header.
-    pub(super) fn execute(&self, prepared: Prepared) -> Result<Executed, SyncError> {
-        let Prepared { from, certificate, kind } = prepared;
+    pub(super) fn execute(&self, prepared: PreparedRange) -> Result<ExecutionResult, SyncError> {
+        let PreparedRange { from, certificate, kind } = prepared;
         let Kind::Replay { base, applied, mut batches, _waits } = kind else {
             return Err(SyncError::Worker("a delta reached the executor".into()));
         };
@@ -107,7 +107,7 @@ impl Worker {
         };
         let Some(before) = before.filter(|before| State::on(&base, before).is_some()) else {
             let batches = batches.into_iter().map(|prepared| (prepared.batch, prepared.maker)).collect();
-            return Ok(Executed::Unprepared(VerifiedRange::again(certificate, batches)));
+            return Ok(ExecutionResult::Unprepared(VerifiedRange::again(certificate, batches)));
         };
         let parent = before.header().unwrap_or(base.head());
         let mut ahead =
@@ -126,7 +126,7 @@ impl Worker {
             // Ranges are prepared in order, so the next one builds on this state or on a later one.
             executed.forget_up_to(committed);
         }
-        Ok(Executed::Range(Box::new(ExecutedRange { from, certificate, batches, layer })))
+        Ok(ExecutionResult::Range(Box::new(ExecutedRange { from, certificate, batches, layer })))
     }
 
     /// Returns the layers between a committed state and a batch, of executed and applied batches; `None` if a part is

@@ -9,7 +9,7 @@ use slipstream_sync::{
     SyncConfig, Trust, answer,
     plan::RangeMode::{self, Delta, Replay},
     protocol::{Parts, RangeRequest, Request},
-    work::{Done, Executed, Job, Prepared, Ready, Worker},
+    work::{Done, ExecutionResult, Job, PreparedRange, ReadyRange, Worker},
 };
 use slipstream_types::{BatchNumber, codec};
 
@@ -38,7 +38,7 @@ impl Node<'_> {
         Node { chain, store, worker }
     }
 
-    fn prepare(&self, first: u64, mode: RangeMode) -> Box<Prepared> {
+    fn prepare(&self, first: u64, mode: RangeMode) -> Box<PreparedRange> {
         let parts = if mode == Replay { Parts::BODY } else { Parts::DELTA };
         let (batches_max, bytes_max) = (RANGE as u32, 1 << 20);
         let request = RangeRequest { first: BatchNumber::new(first), batches_max, bytes_max, parts };
@@ -52,15 +52,15 @@ impl Node<'_> {
         prepared.unwrap()
     }
 
-    fn execute(&self, range: Box<Prepared>) -> Option<Ready> {
+    fn execute(&self, range: Box<PreparedRange>) -> Option<ReadyRange> {
         let Done::Executed(executed) = self.worker.run(Job::Execute { range }) else { panic!("executed") };
         match executed.unwrap() {
-            Executed::Range(range) => Some(Ready::Executed(range)),
-            Executed::Unprepared(_) => None,
+            ExecutionResult::Range(range) => Some(ReadyRange::Executed(range)),
+            ExecutionResult::Unprepared(_) => None,
         }
     }
 
-    fn commit(&self, ranges: Vec<Ready>) {
+    fn commit(&self, ranges: Vec<ReadyRange>) {
         let Done::Committed(committed) =
             self.worker.run(Job::Commit { ranges, target: BatchNumber::GENESIS })
         else {
@@ -82,7 +82,7 @@ fn follow(chain: &Chain, modes: &[RangeMode], at_once: usize) {
         let prepared = node.prepare(1 + RANGE * index as u64, *mode);
         ready.push(match mode {
             Replay => node.execute(prepared).expect("all before it is here"),
-            Delta => Ready::Opened(prepared),
+            Delta => ReadyRange::Opened(prepared),
         });
         if ready.len() == at_once {
             node.commit(std::mem::take(&mut ready));
@@ -116,7 +116,7 @@ fn any_order_of_modes_leads_to_the_same_state() {
 fn what_is_prepared_keeps_the_deltas_that_it_stands_on() {
     let chain = Chain::new(BATCHES);
     let node = Node::new(&chain);
-    let deltas = [1, 3].map(|first| Ready::Opened(node.prepare(first, Delta)));
+    let deltas = [1, 3].map(|first| ReadyRange::Opened(node.prepare(first, Delta)));
     let replay = node.prepare(5, Replay);
     node.commit(deltas.into());
     assert_eq!(node.head(), 4);
@@ -127,7 +127,7 @@ fn what_is_prepared_keeps_the_deltas_that_it_stands_on() {
     let node = Node::new(&chain);
     drop(node.prepare(1, Delta));
     assert!(node.execute(node.prepare(3, Replay)).is_none(), "the deltas are gone");
-    let first = Ready::Opened(node.prepare(1, Delta));
+    let first = ReadyRange::Opened(node.prepare(1, Delta));
     assert!(node.execute(node.prepare(5, Replay)).is_none(), "batches between the two are missing");
     let executed = node.execute(node.prepare(3, Replay)).expect("all before it is here");
     node.commit(vec![first, executed]);
@@ -140,7 +140,7 @@ fn commits_and_preparations_overlap() {
     let chain = Chain::new(BATCHES);
     for _ in 0..20 {
         let node = Node::new(&chain);
-        let deltas = [1, 3].map(|first| Ready::Opened(node.prepare(first, Delta)));
+        let deltas = [1, 3].map(|first| ReadyRange::Opened(node.prepare(first, Delta)));
         let replay = std::thread::scope(|scope| {
             let commit = scope.spawn(|| node.commit(deltas.into()));
             let replay = node.prepare(5, Replay);

@@ -12,7 +12,7 @@ use slipstream_sync::{
     Fault, Mode, SyncConfig, SyncServer, Violation,
     protocol::{Codes, Headers, RangeDeltaRequest, Request},
     range_delta,
-    work::{Abandoned, Ancestry, Done, Job, RestoreJob, Step, Worker},
+    work::{AbandonReason, Ancestry, Done, Job, RestoreJob, Step, Worker},
 };
 use slipstream_types::{
     Address, BatchHeader, BatchNumber, Blob, BlobKind, Delta, Path, StateKey,
@@ -268,7 +268,7 @@ async fn a_range_delta_that_is_too_large_is_put_down() {
     let small = worker(&store).with_range_delta_bytes(2_000);
     let step = take(&small, &chain, 7, |_| {}).await;
     assert!(
-        matches!(&step, Step::Abandoned { why: Abandoned::TooLarge, reason } if reason.contains("bytes of memory")),
+        matches!(&step, Step::Abandoned { why: AbandonReason::TooLarge, reason } if reason.contains("bytes of memory")),
         "{step:?}"
     );
     assert_eq!(store.head().unwrap().header.number, BatchNumber::new(7));
@@ -289,7 +289,7 @@ async fn a_range_delta_has_no_more_changes_than_its_batches() {
     assert!(matches!(&step, Step::Chunk { checked: Err(fault), .. } if is_blamed(fault)), "{step:?}");
     let step = take(&worker(&store), &chain, 66, |chunk| pad(chunk, 300)).await;
     assert!(
-        matches!(&step, Step::Abandoned { why: Abandoned::Padded, reason } if reason.contains("did not change")),
+        matches!(&step, Step::Abandoned { why: AbandonReason::Padded, reason } if reason.contains("did not change")),
         "{step:?}"
     );
     let step = take(&worker(&store), &chain, 66, |chunk| pad(chunk, 1)).await;
@@ -305,7 +305,7 @@ async fn a_range_delta_that_the_head_overtook_is_put_down() {
     let begin = RestoreJob::Begin { target, ancestry: ancestry(&chain, 69), range_delta: true };
     let Done::Restored(Ok(restored)) = worker.run(Job::Restore(begin)) else { panic!("an error") };
     assert!(
-        matches!(restored.step, Step::Abandoned { why: Abandoned::Overtaken, .. }),
+        matches!(restored.step, Step::Abandoned { why: AbandonReason::Overtaken, .. }),
         "{:?}",
         restored.step
     );

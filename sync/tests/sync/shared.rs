@@ -11,7 +11,7 @@ use slipstream_sync::{
     SyncConfig,
     plan::RangeMode,
     protocol::Announcement,
-    work::{Done, Executed, ExecutedRange, Job, Prepared, Ready, Worker},
+    work::{Done, ExecutedRange, ExecutionResult, Job, PreparedRange, ReadyRange, Worker},
 };
 use slipstream_types::{BatchNumber, Blob, BlobKind, Body};
 
@@ -42,7 +42,7 @@ impl Node<'_> {
         self.chain.store.blob(BlobKind::Body, BatchNumber::new(number)).unwrap().unwrap()
     }
 
-    fn prepare(&self, number: u64) -> Box<Prepared> {
+    fn prepare(&self, number: u64) -> Box<PreparedRange> {
         let header = self.chain.store.header(BatchNumber::new(number)).unwrap().unwrap();
         let certificate = self.chain.store.certificate(header.number).unwrap().unwrap();
         let announcement = Announcement { header, certificate, body: self.body(number), hints: None };
@@ -54,14 +54,14 @@ impl Node<'_> {
         prepared.unwrap()
     }
 
-    fn execute(&self, range: Box<Prepared>) -> Box<ExecutedRange> {
+    fn execute(&self, range: Box<PreparedRange>) -> Box<ExecutedRange> {
         let Done::Executed(executed) = self.worker.run(Job::Execute { range }) else { panic!("executed") };
-        let Executed::Range(range) = executed.unwrap() else { panic!("the state before it is here") };
+        let ExecutionResult::Range(range) = executed.unwrap() else { panic!("the state before it is here") };
         range
     }
 
     fn commit(&self, ranges: impl IntoIterator<Item = Box<ExecutedRange>>) {
-        let ranges = ranges.into_iter().map(Ready::Executed).collect();
+        let ranges = ranges.into_iter().map(ReadyRange::Executed).collect();
         let Done::Committed(committed) =
             self.worker.run(Job::Commit { ranges, target: BatchNumber::GENESIS })
         else {

@@ -41,7 +41,7 @@ use crate::{
     error::Fault,
     plan::Stage,
     protocol::{RANGE_BATCHES_MAX, RangeRequest},
-    work::{Backfilled, Job, PastRange},
+    work::{BackfillResult, Job, PastRange},
 };
 
 /// Presumed compressed bytes of a batch's parts before the first answer.
@@ -283,11 +283,11 @@ impl Engine {
     pub(super) fn past_stored(
         &mut self,
         store: StorePast,
-        stored: Result<Backfilled, SyncError>,
+        stored: Result<BackfillResult, SyncError>,
         took: Duration,
         now: Instant,
     ) -> Result<(), SyncError> {
-        let Backfilled { backlog, states, refused } = stored?;
+        let BackfillResult { backlog, states, refused } = stored?;
         let StorePast { from, batches, bytes, leaps } = store;
         if leaps != self.backfill.leaps {
             return Ok(());

@@ -18,7 +18,7 @@ use crate::{
     peers::Holdings,
     protocol::{REVERSE_DELTA_BYTES, Request},
     status::PastStatesStatus,
-    work::{Job, ReverseAnswer, StatesAdded},
+    work::{Job, PastStatesResult, ReverseAnswer},
 };
 
 /// A peer's first known state rises with its head. So the node asks for a state this many batches above the one in the peer's summary.
@@ -180,10 +180,10 @@ impl Engine {
     pub(in crate::engine) fn states_stored(
         &mut self,
         store: StoreStates,
-        added: Result<StatesAdded, SyncError>,
+        added: Result<PastStatesResult, SyncError>,
         now: Instant,
     ) -> Result<(), SyncError> {
-        let StatesAdded { backlog, checked, is_over } = added?;
+        let PastStatesResult { backlog, checked, is_over } = added?;
         let StoreStates { from: Some((flight, at, bytes)), leaps } = store else { return Ok(()) };
         match checked {
             Some(Ok(())) => self.credit(&flight, at, now, bytes),

@@ -15,7 +15,7 @@ use slipstream_types::BatchNumber;
 use crate::{
     plan::{Amount, RangeMode},
     verify::VerifiedRange,
-    work::{Job, Prepared, Ready},
+    work::{Job, PreparedRange, ReadyRange},
 };
 
 /// Maximum number of ranges in the pipeline. With the bytes, it bounds what a failure makes worthless.
@@ -48,9 +48,9 @@ pub(super) enum State {
     Asked,
     Checked(Box<VerifiedRange>, PeerId),
     Preparing,
-    Prepared(Box<Prepared>),
+    Prepared(Box<PreparedRange>),
     Executing,
-    Ready(Ready),
+    Ready(ReadyRange),
     Committing,
 }
 
@@ -257,19 +257,19 @@ impl Pipeline {
     }
 
     /// Takes a prepared piece.
-    pub(super) fn prepared(&mut self, first: BatchNumber, prepared: Box<Prepared>) {
+    pub(super) fn prepared(&mut self, first: BatchNumber, prepared: Box<PreparedRange>) {
         if let Some(piece) =
             self.pieces.get_mut(&first).filter(|piece| matches!(piece.state, State::Preparing))
         {
             piece.state = match prepared.is_replay() {
                 true => State::Prepared(prepared),
-                false => State::Ready(Ready::Opened(prepared)),
+                false => State::Ready(ReadyRange::Opened(prepared)),
             };
         }
     }
 
     /// Takes an executed piece.
-    pub(super) fn executed(&mut self, first: BatchNumber, ready: Ready) {
+    pub(super) fn executed(&mut self, first: BatchNumber, ready: ReadyRange) {
         if let Some(piece) =
             self.pieces.get_mut(&first).filter(|piece| matches!(piece.state, State::Executing))
         {

@@ -84,7 +84,7 @@ struct OlderRows {
 
 /// The result of a job of a restore.
 #[derive(Debug)]
-pub struct Restored {
+pub struct RestoreResult {
     /// What the job did.
     pub step: Step,
     /// The missing parts; `None` without a restore.
@@ -121,7 +121,7 @@ pub enum Step {
     /// The worker abandoned the restore itself: it cannot end.
     Abandoned {
         /// Why it cannot end.
-        why: Abandoned,
+        why: AbandonReason,
         /// The error in words, for operators.
         reason: String,
     },
@@ -129,7 +129,7 @@ pub enum Step {
 
 /// The reason why a takeover cannot end. It is no failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Abandoned {
+pub enum AbandonReason {
     /// The range delta is too large for this node: another way leads on.
     TooLarge,
     /// Peers made it larger than the batches' changes, and nobody can tell which peer did: another way leads on.
@@ -138,20 +138,20 @@ pub enum Abandoned {
     Overtaken,
 }
 
-impl Abandoned {
-    fn of(error: &StorageError) -> Option<Abandoned> {
+impl AbandonReason {
+    fn of(error: &StorageError) -> Option<AbandonReason> {
         match error {
             StorageError::RangeDelta(error) => match error {
                 RangeDeltaError::OverBudget { .. } | RangeDeltaError::TooFar { .. } => {
-                    Some(Abandoned::TooLarge)
+                    Some(AbandonReason::TooLarge)
                 }
-                RangeDeltaError::Padded { .. } => Some(Abandoned::Padded),
+                RangeDeltaError::Padded { .. } => Some(AbandonReason::Padded),
                 RangeDeltaError::NotAhead { .. } | RangeDeltaError::HeadMoved { .. } => {
-                    Some(Abandoned::Overtaken)
+                    Some(AbandonReason::Overtaken)
                 }
                 _ => None,
             },
-            StorageError::Restore(RestoreError::NotAhead { .. }) => Some(Abandoned::Overtaken),
+            StorageError::Restore(RestoreError::NotAhead { .. }) => Some(AbandonReason::Overtaken),
             _ => None,
         }
     }
@@ -201,17 +201,17 @@ impl Progress {
 }
 
 impl Worker {
-    pub(super) fn restore(&self, job: RestoreJob) -> Result<Restored, SyncError> {
+    pub(super) fn restore(&self, job: RestoreJob) -> Result<RestoreResult, SyncError> {
         let step = match self.step(job) {
             Err(SyncError::Storage(error)) => {
                 let reason = error.to_string();
-                let why = Abandoned::of(&error).ok_or(error)?;
+                let why = AbandonReason::of(&error).ok_or(error)?;
                 *self.active.lock() = None;
                 Step::Abandoned { why, reason }
             }
             step => step?,
         };
-        Ok(Restored { step, progress: self.progress()? })
+        Ok(RestoreResult { step, progress: self.progress()? })
     }
 
     fn step(&self, job: RestoreJob) -> Result<Step, SyncError> {
