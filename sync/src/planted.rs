@@ -2,8 +2,8 @@
 //! node.
 //!
 //! Only a program built with the feature `planted` can leave one out. In any other program [`Defences::lacks`] is a
-//! constant `false`, and the code behind it is not compiled. Where a seam of the daemon is enough to leave a defence
-//! out, this crate has no code for it: the simulator does it outside, at the store, the jobs or the transport.
+//! constant `false`, and the code behind it is not compiled. Where a seam of the daemon is enough, this crate has no
+//! code for a defect. The simulator then plants it outside: at a node's start, in its jobs or in its transport.
 
 use std::{fmt, str::FromStr};
 

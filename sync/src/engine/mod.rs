@@ -2,21 +2,21 @@
 //!
 //! # The protocol of a driver
 //!
-//! 1. **Inputs** go in through `handle_*`. The driver passes the time in as `now`, which never decreases but may stay
-//!    the same from one call to the next.
-//! 2. **Effects** come out of [`Engine::poll_effect`]. After every input the driver takes them until it gets `None`,
-//!    and performs each [`Effect`] in that order. The result of an effect is an input.
-//! 3. **Deadlines** come out of [`Engine::poll_timeout`], which the driver asks after the effects. It calls
-//!    [`Engine::handle_timeout`] at that time or later; an earlier call changes nothing. The next deadline is later
-//!    than that call's `now`, so a driver never spins. Without a deadline, only an input can change anything.
+//! Events go in through `handle_…(event, now)`. Effects come out of [`Engine::poll_effect`], and the time of the next
+//! call comes out of [`Engine::poll_timeout`]. So a simulator runs the same engine that ships, and the same events give
+//! the same decisions.
 //!
-//! So a simulator runs the same engine that ships, and the same inputs give the same effects.
+//! Call order: after every `handle_…` the driver takes and performs effects in order until [`Engine::poll_effect`]
+//! returns `None`. Then it asks for the timeout. It calls [`Engine::handle_timeout`] at that time or later; an earlier
+//! call changes nothing. `now` never decreases between calls, but it may stay the same. After
+//! [`Engine::handle_timeout`] with `now`, the next timeout is later than `now`, so a driver never spins. Without a
+//! timeout, only an event can change anything.
 //!
 //! # The parts
 //!
 //! ```text
 //!            answers ─────────────▶ Streams ─ request ─▶ Effect::Send
-//!  inputs ─▶ announcements ─▶ turn: plan ─▶ Pipeline (ranges) or Bootstrap (snapshot) ─ job ─▶ Effect::Run ─▶ Worker
+//!  events ─▶ announcements ─▶ turn: plan ─▶ Pipeline (ranges) or Bootstrap (snapshot) ─ job ─▶ Effect::Run ─▶ Worker
 //!            done jobs ─────▶ PeerBook, Stages ◀── what it cost ────────────────────────────────────┘
 //! ```
 //!
@@ -324,12 +324,12 @@ impl Engine {
         self.turn(now);
     }
 
-    /// Returns the next effect, or `None` until another input.
+    /// Returns the next effect, or `None` until another event.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
-    /// Returns the time of the next [`Engine::handle_timeout`] if no input comes first. `None` if only an input can
+    /// Returns the time of the next [`Engine::handle_timeout`] if no event comes first. `None` if only an event can
     /// change anything.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.next().map(|(at, _)| at)

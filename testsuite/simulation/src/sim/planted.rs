@@ -29,7 +29,7 @@ pub(super) fn local(defences: Defences, local: Local) -> Local {
     Local { begun, ..local }
 }
 
-/// Runs a job on a worker. Without a defence, an answer's code has the hashes that it has, or a chunk counts as added.
+/// Runs a job on a worker. Without a defence, any code counts as the code that was asked for, or any chunk as added.
 pub(super) fn run(defences: Defences, worker: &Worker, job: Job) -> Done {
     match job {
         Job::Restore(RestoreJob::Codes { answer, hashes }) if defences.lacks(Planted::UnhashedCode) => {
