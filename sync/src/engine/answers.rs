@@ -12,7 +12,7 @@ use super::{
     bootstrap::{Bootstrap, DeltaBase, EarlyChunk},
     effect::{Effect, RequestId},
     epochs::EPOCH_ENDS,
-    jobs::{Check, RestoreAnswer, Restoring, Running},
+    jobs::{Check, RestoreAnswer, RestoreTask, Running},
     streams::{Flight, Key, Subject},
 };
 use crate::{
@@ -243,7 +243,7 @@ impl Engine {
             _ => return,
         };
         let kept = RestoreAnswer { key, flight: flight.clone(), at: now, bytes, request };
-        self.run(Restoring::Answer(Box::new(kept)), Job::Restore(job));
+        self.run(RestoreTask::Answer(Box::new(kept)), Job::Restore(job));
     }
 
     /// Hands rows to the worker.
@@ -251,7 +251,7 @@ impl Engine {
         let EarlyChunk { first, flight, at, request, answer } = chunk;
         let (key, bytes) = (Key::Chunk(first), answer.len());
         let kept = RestoreAnswer { key, flight, at, bytes, request: request.clone() };
-        self.run(Restoring::Answer(Box::new(kept)), Job::Restore(RestoreJob::Chunk { answer, request }));
+        self.run(RestoreTask::Answer(Box::new(kept)), Job::Restore(RestoreJob::Chunk { answer, request }));
     }
 
     /// Takes the headers of a snapshot. They wait until the offer that verifies them is here.
@@ -273,7 +273,7 @@ impl Engine {
         self.credit(flight, now, now, answer.len());
         if let Some((header, job)) = job {
             self.course.mark(header.number, header.totals);
-            self.run(Restoring::Begin, job);
+            self.run(RestoreTask::Begin, job);
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ const STALE_BATCHES: u64 = 1_024;
 /// An announcement whose certificate was checked and belongs to its header. Its body and its place in the ledger were
 /// not checked.
 #[derive(Debug)]
-struct Announced {
+struct PendingAnnouncement {
     from: PeerId,
     /// Whether it came from a peer that had delivered something.
     is_proven: bool,
@@ -38,7 +38,7 @@ struct Announced {
 #[derive(Debug, Default)]
 pub(super) struct Announcements {
     /// Announcements by batch: at most one from each peer, those of proven peers first.
-    waiting: BTreeMap<BatchNumber, Vec<Announced>>,
+    waiting: BTreeMap<BatchNumber, Vec<PendingAnnouncement>>,
     /// The last batch that passed its checks: a node that applies deltas hears of a batch again before it commits it.
     passed: BatchNumber,
     /// The last batch that went on to execution. Its successor can be checked before it is committed.
@@ -63,7 +63,7 @@ impl Announcements {
     }
 
     /// Adds an announcement to those of other peers. If they are too many, a proven peer's evicts a stranger's.
-    fn add(&mut self, announced: Announced) {
+    fn add(&mut self, announced: PendingAnnouncement) {
         let all = self.waiting.entry(announced.announcement.header.number).or_default();
         let place = all.partition_point(|other| other.is_proven >= announced.is_proven);
         all.insert(place, announced);
@@ -76,7 +76,7 @@ impl Announcements {
     /// The batches with a waiting announcement from a peer.
     #[cfg(test)]
     pub(super) fn waiting_of(&self, peer: &PeerId) -> Vec<u64> {
-        let has = |all: &[Announced]| all.iter().any(|announced| announced.from == *peer);
+        let has = |all: &[PendingAnnouncement]| all.iter().any(|announced| announced.from == *peer);
         self.waiting.iter().filter(|(_, all)| has(all)).map(|(number, _)| number.get()).collect()
     }
 
@@ -92,7 +92,8 @@ impl Announcements {
         }
         let Some((most, _)) = held.into_iter().max_by_key(|(_, bytes)| *bytes) else { return };
         let mut all = self.waiting.values_mut().rev();
-        let of_most = |all: &&mut Vec<Announced>| all.iter().any(|announced| announced.from == most);
+        let of_most =
+            |all: &&mut Vec<PendingAnnouncement>| all.iter().any(|announced| announced.from == most);
         if let Some(all) = all.find(of_most) {
             all.retain(|announced| announced.from != most);
         }
@@ -105,7 +106,7 @@ impl Announcements {
     }
 
     /// Takes the best announcement of a batch, and drops those of earlier batches.
-    fn take(&mut self, number: BatchNumber) -> Option<Announced> {
+    fn take(&mut self, number: BatchNumber) -> Option<PendingAnnouncement> {
         self.waiting = self.waiting.split_off(&number);
         let all = self.waiting.get_mut(&number)?;
         (!all.is_empty()).then(|| all.remove(0))
@@ -146,7 +147,12 @@ impl Engine {
             Ok(Some(announcement)) => {
                 self.expect_more(from);
                 let (announcement, is_proven) = (Box::new(announcement), self.book.is_proven(&from, now));
-                self.announcements.add(Announced { from, is_proven, announcement, bytes: payload.len() });
+                self.announcements.add(PendingAnnouncement {
+                    from,
+                    is_proven,
+                    announcement,
+                    bytes: payload.len(),
+                });
                 true
             }
             Ok(None) => self.expect_more(from),
@@ -213,7 +219,7 @@ impl Engine {
         };
         let number = last.next();
         let Some(announced) = self.announcements.take(number) else { return };
-        let Announced { from, announcement, .. } = announced;
+        let PendingAnnouncement { from, announcement, .. } = announced;
         let trust = Arc::clone(&self.trust);
         self.run(CheckAnnounced { from, number }, Job::CheckAnnounced { announcement, trust });
     }

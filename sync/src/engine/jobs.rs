@@ -79,7 +79,7 @@ pub(super) struct Commit {
 
 /// A job of a restore.
 #[derive(Debug)]
-pub(super) enum Restoring {
+pub(super) enum RestoreTask {
     /// It begins or resumes.
     Begin,
     /// An answer is checked and added.
@@ -103,7 +103,7 @@ pub(super) struct RestoreAnswer {
 
 /// Second execution of an applied batch.
 #[derive(Debug)]
-pub(super) struct Auditing;
+pub(super) struct AuditTask;
 
 /// Check of an answer of the backfill.
 #[derive(Debug)]
@@ -167,12 +167,12 @@ impl<K> Running<K> {
     }
 }
 
-impl Running<Restoring> {
+impl Running<RestoreTask> {
     /// The answers that the worker has.
     pub(super) fn answers(&self) -> impl Iterator<Item = &RestoreAnswer> {
         self.iter().filter_map(|restoring| match restoring {
-            Restoring::Answer(answer) => Some(&**answer),
-            Restoring::Begin | Restoring::Finish | Restoring::Drop => None,
+            RestoreTask::Answer(answer) => Some(&**answer),
+            RestoreTask::Begin | RestoreTask::Finish | RestoreTask::Drop => None,
         })
     }
 
@@ -197,7 +197,7 @@ impl Running<Restoring> {
 
     /// Whether a running job advances the restore.
     pub(super) fn is_working(&self) -> bool {
-        self.iter().any(|restoring| !matches!(restoring, Restoring::Drop))
+        self.iter().any(|restoring| !matches!(restoring, RestoreTask::Drop))
     }
 }
 
@@ -211,8 +211,8 @@ pub(super) struct Jobs {
     pub(super) prepare: Running<Prepare>,
     pub(super) execute: Running<Execute>,
     pub(super) commit: Running<Commit>,
-    pub(super) restore: Running<Restoring>,
-    pub(super) audit: Running<Auditing>,
+    pub(super) restore: Running<RestoreTask>,
+    pub(super) audit: Running<AuditTask>,
     pub(super) keep: Running<StoreEpochs>,
     pub(super) check_past: Running<CheckPast>,
     pub(super) store_past: Running<StorePast>,
@@ -242,8 +242,8 @@ places! {
     Prepare => prepare,
     Execute => execute,
     Commit => commit,
-    Restoring => restore,
-    Auditing => audit,
+    RestoreTask => restore,
+    AuditTask => audit,
     StoreEpochs => keep,
     CheckPast => check_past,
     StorePast => store_past,
@@ -259,8 +259,8 @@ pub(super) enum FinishedJob {
     Prepare(Prepare, Result<Box<PreparedRange>, SyncError>),
     Execute(Execute, Result<ExecutionResult, SyncError>),
     Commit(Commit, Result<CommitResult, SyncError>),
-    Restore(Restoring, Result<RestoreResult, SyncError>),
-    Audit(Auditing, Result<AuditResult, SyncError>),
+    Restore(RestoreTask, Result<RestoreResult, SyncError>),
+    Audit(AuditTask, Result<AuditResult, SyncError>),
     Keep(StoreEpochs, Result<(), SyncError>),
     CheckPast(CheckPast, Result<PastRange, Fault>),
     StorePast(StorePast, Result<BackfillResult, SyncError>),

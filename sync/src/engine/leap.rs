@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     Engine,
-    bootstrap::{Beginning, Bootstrap, COMPARE, DeltaBase},
+    bootstrap::{Bootstrap, COMPARE, DeltaBase, RestoreSetup},
     pipeline::Pipeline,
     streams::Key,
 };
@@ -128,7 +128,7 @@ impl Engine {
             let is_word = !candidates.iter().any(|peer| peer.is_proven && peer.offers(number));
             let is_on_word = std::mem::take(&mut self.drops_batches) && is_word;
             let is_new = self.begun.is_none();
-            let beginning = Beginning { number, range_delta, passing, is_new, bytes, is_on_word };
+            let beginning = RestoreSetup { number, range_delta, passing, is_new, bytes, is_on_word };
             let patience = Duration::from_millis(self.config.request_deadline_ms.get()) * PACE_DEADLINES;
             let restore = self.restore.insert(Bootstrap::new(beginning, patience, now));
             restore.advance(&mut self.streams, &self.jobs.restore);

@@ -67,7 +67,7 @@ use self::{
     answers::CheckQueue, backfill::Backfill, bootstrap::Bootstrap, claims::Claim, effect::Effects,
     epochs::EpochAnswers, expected::ExpectedBatches, head::Announcements, ignored_offers::IgnoredOffers,
     jobs::Jobs, mix::Mix, pace::Pace, pipeline::Pipeline, rumours::Rumours, stages::Stages, streams::Streams,
-    survey::Surveying, timers::Timers,
+    survey::PendingSurvey, timers::Timers,
 };
 pub use self::{
     effect::{Effect, JobId, RequestId},
@@ -156,7 +156,7 @@ pub struct Engine {
     /// The peers in the driver's last list; some may be banned.
     connected: Vec<PeerId>,
     counters: report::Counters,
-    surveying: Option<Surveying>,
+    surveying: Option<PendingSurvey>,
     audit_seed: u64,
     /// Peers to ask for their summary at once.
     heard: BTreeSet<PeerId>,

@@ -10,7 +10,7 @@ use super::{
     answers::describe_key,
     bootstrap::Bootstrap,
     effect::JobId,
-    jobs::{Check, CheckAnnounced, Commit, Execute, FinishedJob, Prepare, RestoreAnswer, Restoring},
+    jobs::{Check, CheckAnnounced, Commit, Execute, FinishedJob, Prepare, RestoreAnswer, RestoreTask},
     pipeline::Pipeline,
     ranges::needed,
     streams::Key,
@@ -72,11 +72,11 @@ impl Engine {
                 self.pace.done(Load { commit: load.commit, ..Load::default() }, now);
                 self.committed(committed?, now);
             }
-            FinishedJob::Restore(Restoring::Drop, _) => {}
-            FinishedJob::Restore(Restoring::Begin | Restoring::Finish, restored) => {
+            FinishedJob::Restore(RestoreTask::Drop, _) => {}
+            FinishedJob::Restore(RestoreTask::Begin | RestoreTask::Finish, restored) => {
                 self.restored(None, restored, now)?;
             }
-            FinishedJob::Restore(Restoring::Answer(answer), restored) => {
+            FinishedJob::Restore(RestoreTask::Answer(answer), restored) => {
                 self.restore_worked(&answer, took, now);
                 self.restored(Some(*answer), restored, now)?;
             }
@@ -224,7 +224,7 @@ impl Engine {
         let Some(restore) = &mut self.restore else {
             // The job began a restore that is abandoned by now. The worker still holds it, and the state below it.
             if matches!(restored.step, Step::Begun) {
-                self.run(Restoring::Drop, Job::Restore(RestoreJob::Drop));
+                self.run(RestoreTask::Drop, Job::Restore(RestoreJob::Drop));
             }
             return Ok(());
         };
@@ -332,7 +332,7 @@ impl Engine {
             self.pipeline = Pipeline::new(self.head);
             let goes = |key: &Key| Bootstrap::owns(key) || matches!(key, Key::Range(_));
             self.streams.drop_all(goes, &mut self.effects);
-            self.run(Restoring::Drop, Job::Restore(RestoreJob::Drop));
+            self.run(RestoreTask::Drop, Job::Restore(RestoreJob::Drop));
         }
     }
 

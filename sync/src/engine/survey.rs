@@ -34,7 +34,7 @@ const HEADER_BYTES: u64 = 1_200;
 
 /// A survey that was requested.
 #[derive(Debug)]
-pub(super) struct Surveying {
+pub(super) struct PendingSurvey {
     /// The target's certificate, which proves the headers.
     certificate: Certificate,
     /// When the first survey was requested.
@@ -64,7 +64,7 @@ impl Engine {
     fn survey(&mut self, target: BatchNumber, candidates: &[Candidate], now: Instant) {
         let Some(certificate) = self.book.certificate(target).cloned() else { return };
         let since = self.surveying.as_ref().map_or(now, |surveying| surveying.since);
-        self.surveying = Some(Surveying { certificate, since });
+        self.surveying = Some(PendingSurvey { certificate, since });
         let numbers = places(self.head, target, candidates);
         let bytes = numbers.len() as u64 * HEADER_BYTES;
         let Ok(numbers) = BoundedVec::new(numbers) else { return };
@@ -84,7 +84,7 @@ impl Engine {
     pub(super) fn take_survey(&mut self, request: &Request, answer: &[u8]) -> Result<(), Fault> {
         let Request::Survey { numbers, last } = request else { return Ok(()) };
         let survey: Survey = codec::decode("survey", answer, ANSWER_BYTES_MAX)?;
-        if let Some(Surveying { certificate, .. }) =
+        if let Some(PendingSurvey { certificate, .. }) =
             self.surveying.as_ref().filter(|surveying| surveying.certificate.info.number == *last)
         {
             verify::survey(&survey, numbers, certificate)?;

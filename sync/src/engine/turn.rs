@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use super::{
     Engine, SUMMARY_AGE,
     bootstrap::{Bootstrap, DeltaBase},
-    jobs::{Auditing, Commit, Execute, Prepare, Restoring},
+    jobs::{AuditTask, Commit, Execute, Prepare, RestoreTask},
     pipeline::{FreeStages, State},
     streams::{Key, Subject},
     timers::Timer,
@@ -150,7 +150,7 @@ impl Engine {
             let restore = self.restore.as_mut().filter(|_| may_finish);
             let job = restore.and_then(|restore| restore.advance(&mut self.streams, &self.jobs.restore));
             if let Some(job) = job {
-                self.run(Restoring::Finish, job);
+                self.run(RestoreTask::Finish, job);
             }
             return self.look_behind(candidates);
         }
@@ -291,7 +291,7 @@ impl Engine {
         if !self.jobs.audit.is_any()
             && let Some(audit) = self.audits.pop_front()
         {
-            self.run(Auditing, Job::Audit(audit));
+            self.run(AuditTask, Job::Audit(audit));
         }
     }
 }

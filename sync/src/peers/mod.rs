@@ -60,7 +60,7 @@ struct Peer {
 }
 
 #[derive(Debug)]
-struct Banned {
+struct Ban {
     peer: PeerId,
     until: Instant,
     reason: String,
@@ -72,7 +72,7 @@ pub(crate) struct PeerBook {
     peers: BTreeMap<PeerId, Peer>,
     /// Peers that disconnected: they keep pauses and failures if they come back. Bounded by [`saved::PEERS_MAX`].
     away: BTreeMap<PeerId, Peer>,
-    banned: Vec<Banned>,
+    banned: Vec<Ban>,
     explorer: Explorer,
     /// Whether the scores changed since the last save.
     changed: bool,
@@ -316,7 +316,7 @@ impl PeerBook {
         if self.banned.len() == BANNED_MAX {
             self.banned.remove(0);
         }
-        self.banned.push(Banned { peer: id, until, reason });
+        self.banned.push(Ban { peer: id, until, reason });
     }
 
     /// Lifts the ban of a peer that the operator trusts again. It comes back as an unknown peer.

@@ -36,7 +36,7 @@ fn bounded<T, const MAX: usize>(items: Vec<T>) -> Result<BoundedVec<T, MAX>, Ser
 /// A request whose work is the same for every asker, in normal form: limits are applied and future batches are cut off. So
 /// equal requests have equal answers for good.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub(super) enum Common {
+pub(super) enum SharedRequest {
     Range(RangeRequest),
     Headers { first: BatchNumber, last: BatchNumber },
     Chunk { number: BatchNumber, first: Path, last: Path, bytes_max: u32 },
@@ -47,16 +47,16 @@ pub(super) enum Common {
 }
 
 /// The work that a request needs.
-pub(super) enum Prepared {
+pub(super) enum PreparedAnswer {
     /// Nothing more: this is the answer.
     Done(Payload),
     /// A part that others may ask for too.
-    Shared(Common),
+    Shared(SharedRequest),
 }
 
 /// Answers a request that is cheap or different every time, and normalises any other. The request must have passed
 /// [`super::check`].
-pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, ServeError> {
+pub(super) fn prepare(store: &Store, request: Request) -> Result<PreparedAnswer, ServeError> {
     let done = match request {
         Request::Range(request) => {
             let latest = store.latest_certificate()?.filter(|latest| latest.info.number >= request.first);
@@ -66,20 +66,29 @@ pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, Serve
             let batches_max = u32::try_from(due).map_or(batches_max, |due| batches_max.min(due));
             let bytes_max = request.bytes_max.min(RANGE_BYTES_MAX);
             let range = RangeRequest { batches_max, bytes_max, ..request };
-            return Ok(Prepared::Shared(Common::Range(range)));
+            return Ok(PreparedAnswer::Shared(SharedRequest::Range(range)));
         }
         Request::Chunk { number, first, last, bytes_max } => {
             let bytes_max = bytes_max.min(CHUNK_BYTES_MAX);
-            return Ok(Prepared::Shared(Common::Chunk { number, first, last, bytes_max }));
+            return Ok(PreparedAnswer::Shared(SharedRequest::Chunk { number, first, last, bytes_max }));
         }
-        Request::Codes { number, hashes } => return Ok(Prepared::Shared(Common::Codes { number, hashes })),
+        Request::Codes { number, hashes } => {
+            return Ok(PreparedAnswer::Shared(SharedRequest::Codes { number, hashes }));
+        }
         Request::RangeDelta(request) => {
             let bytes_max = request.bytes_max.min(CHUNK_BYTES_MAX);
-            return Ok(Prepared::Shared(Common::RangeDelta(RangeDeltaRequest { bytes_max, ..request })));
+            return Ok(PreparedAnswer::Shared(SharedRequest::RangeDelta(RangeDeltaRequest {
+                bytes_max,
+                ..request
+            })));
         }
-        Request::Subtrees(request) => return Ok(Prepared::Shared(Common::Subtrees(request))),
-        Request::ReverseDelta { from, to } => return Ok(Prepared::Shared(Common::ReverseDelta { from, to })),
-        Request::Headers { first, last } => return Ok(Prepared::Shared(Common::Headers { first, last })),
+        Request::Subtrees(request) => return Ok(PreparedAnswer::Shared(SharedRequest::Subtrees(request))),
+        Request::ReverseDelta { from, to } => {
+            return Ok(PreparedAnswer::Shared(SharedRequest::ReverseDelta { from, to }));
+        }
+        Request::Headers { first, last } => {
+            return Ok(PreparedAnswer::Shared(SharedRequest::Headers { first, last }));
+        }
         Request::Summary => bytes(&summary(store)?)?,
         Request::Survey { numbers, last } => bytes(&survey(store, &numbers, last)?)?,
         Request::Offer { number, passing } => bytes(&offer(store, number, passing)?)?,
@@ -91,7 +100,7 @@ pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, Serve
             bytes(&EpochEnds { certificates: bounded(store.epoch_ends(first, EPOCH_ENDS_MAX)?)? })?
         }
     };
-    Ok(Prepared::Done(done.into()))
+    Ok(PreparedAnswer::Done(done.into()))
 }
 
 /// The snapshot whose tree an answer comes from, if any.
@@ -104,7 +113,7 @@ pub(super) fn proved_by(store: &Store, request: &Request) -> Option<BatchNumber>
     }
 }
 
-impl Common {
+impl SharedRequest {
     /// Its key in the cache.
     pub(super) fn key(&self) -> Result<Key, ServeError> {
         Ok(bytes(self)?.into())
@@ -113,25 +122,25 @@ impl Common {
     /// The merge that must come before the part.
     pub(super) fn merge(&self) -> Option<MergeKey> {
         match self {
-            Common::RangeDelta(request) => Some(MergeKey::Range(request.from, request.to)),
-            Common::Subtrees(request) => Some(MergeKey::State(request.number)),
+            SharedRequest::RangeDelta(request) => Some(MergeKey::Range(request.from, request.to)),
+            SharedRequest::Subtrees(request) => Some(MergeKey::State(request.number)),
             _ => None,
         }
     }
 
-    /// Makes the part from the result of its [`Common::merge`].
+    /// Makes the part from the result of its [`SharedRequest::merge`].
     pub(super) fn make(&self, store: &Store, merged: Option<&MergeOutput>) -> Result<Part, ServeError> {
         Ok(match self {
-            Common::Range(request) => range_batches(store, request)?,
-            Common::Headers { first, last } => Part::whole(bytes(&headers(store, *first, *last)?)?),
-            Common::Chunk { number, first, last, bytes_max } => {
+            SharedRequest::Range(request) => range_batches(store, request)?,
+            SharedRequest::Headers { first, last } => Part::whole(bytes(&headers(store, *first, *last)?)?),
+            SharedRequest::Chunk { number, first, last, bytes_max } => {
                 let chunk = snapshot(store, *number)?.encoded_chunk(*first, *last, *bytes_max as usize)?;
                 let blob = Blob::compress(BlobKind::StateChunk, &chunk.content)
                     .map_err(|e| ServeError::NotKept(e.to_string()))?;
                 Part::whole(blob.into_bytes())
             }
-            Common::Codes { number, hashes } => Part::whole(bytes(&codes(store, *number, hashes)?)?),
-            Common::RangeDelta(RangeDeltaRequest { from, to, first, last, bytes_max }) => {
+            SharedRequest::Codes { number, hashes } => Part::whole(bytes(&codes(store, *number, hashes)?)?),
+            SharedRequest::RangeDelta(RangeDeltaRequest { from, to, first, last, bytes_max }) => {
                 let Some(MergeOutput::Range(merged)) = merged else {
                     return Err(not_kept("range delta", *from));
                 };
@@ -141,13 +150,13 @@ impl Common {
                     .map_err(|error| ServeError::NotKept(error.to_string()))?;
                 Part::whole(blob.into_bytes())
             }
-            Common::Subtrees(SubtreesRequest { number, levels, places, .. }) => {
+            SharedRequest::Subtrees(SubtreesRequest { number, levels, places, .. }) => {
                 let Some(MergeOutput::State(state)) = merged else { return Err(not_kept("state", *number)) };
                 let opened = places.iter().map(|place| state.open(place, *levels));
                 let opened = bounded(opened.collect::<Result<_, StorageError>>()?)?;
                 Part::whole(bytes(&Subtrees { opened })?)
             }
-            Common::ReverseDelta { from, to } => {
+            SharedRequest::ReverseDelta { from, to } => {
                 let failed = |error: CodecError| ServeError::NotKept(error.to_string());
                 let content = store.reverse_delta(*from, *to)?.content().map_err(failed)?;
                 Part::whole(Blob::compress(BlobKind::Delta, &content).map_err(failed)?.into_bytes())
@@ -159,7 +168,9 @@ impl Common {
     /// the latest one, which covers the batch too and changes. So the cached part excludes the certificate and its
     /// proof. They come first in a [`crate::protocol::Range`], and BCS encodes fields one behind the other.
     pub(super) fn answer(&self, store: &Store, part: &Part) -> Result<Payload, ServeError> {
-        let Common::Range(RangeRequest { first, .. }) = *self else { return Ok(part.bytes.clone().into()) };
+        let SharedRequest::Range(RangeRequest { first, .. }) = *self else {
+            return Ok(part.bytes.clone().into());
+        };
         let last = first.after(part.batches as u64 - 1);
         let certificate = match store.certificate(last)? {
             Some(own) => own,

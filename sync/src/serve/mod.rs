@@ -45,7 +45,7 @@ use slipstream_types::codec;
 use tokio::time::{Instant, timeout_at};
 
 use self::{
-    answer::{Prepared, prepare},
+    answer::{PreparedAnswer, prepare},
     cache::PartCache,
     cost::{Cost, Kind},
     error::ServeError,
@@ -284,8 +284,8 @@ fn answer_at_once(store: &Store, request: Request) -> Result<Payload, ServeError
     check::form(&request)?;
     check::kept(store, &request)?;
     let common = match prepare(store, request)? {
-        Prepared::Done(answer) => return Ok(answer),
-        Prepared::Shared(common) => common,
+        PreparedAnswer::Done(answer) => return Ok(answer),
+        PreparedAnswer::Shared(common) => common,
     };
     let merged = common
         .merge()

@@ -11,7 +11,7 @@ use tokio::{
 
 use super::{
     Asker, Shared, SyncServer,
-    answer::{Common, Prepared, prepare, proved_by},
+    answer::{PreparedAnswer, SharedRequest, prepare, proved_by},
     cache::{Outcome, Part, PartLookup},
     check,
     cost::{Kind, MERGE},
@@ -28,14 +28,14 @@ use crate::protocol::Request;
 const PART_WAIT: Duration = Duration::from_secs(5);
 
 /// The result of a step.
-enum Step {
+enum ServeStep {
     Answer(Payload),
     /// The tree of a snapshot is being loaded. A merge that is needed too does not wait for that.
     Load(Request, Option<MergeKey>, watch::Receiver<()>),
     /// Another asker makes the part.
-    Wait(Arc<Common>, watch::Receiver<Option<Outcome>>),
+    Wait(Arc<SharedRequest>, watch::Receiver<Option<Outcome>>),
     /// The deltas of a range must be merged first.
-    Merge(Arc<Common>, MergeKey),
+    Merge(Arc<SharedRequest>, MergeKey),
 }
 
 impl SyncServer {
@@ -44,8 +44,8 @@ impl SyncServer {
         let mut step = self.work(asker, move |shared| begin(shared, request)).await?;
         loop {
             step = match step {
-                Step::Answer(answer) => return Ok(answer),
-                Step::Load(request, merging, ended) => {
+                ServeStep::Answer(answer) => return Ok(answer),
+                ServeStep::Load(request, merging, ended) => {
                     let loaded = load_ended(ended, asker.until(LOAD_WAIT));
                     match merging {
                         // The result of the merge is looked up when the request begins again.
@@ -54,7 +54,7 @@ impl SyncServer {
                     }
                     self.work(asker, move |shared| begin(shared, request)).await?
                 }
-                Step::Wait(common, waiting) => match outcome(waiting, asker.until(PART_WAIT)).await? {
+                ServeStep::Wait(common, waiting) => match outcome(waiting, asker.until(PART_WAIT)).await? {
                     Some(part) => {
                         let part = part.map_err(ServeError::Refused)?;
                         self.work(asker, move |shared| finish(shared, &common, &part)).await?
@@ -62,7 +62,7 @@ impl SyncServer {
                     // The leader failed: another asker makes it, perhaps this one.
                     None => self.work(asker, move |shared| make(shared, common, None)).await?,
                 },
-                Step::Merge(common, range) => {
+                ServeStep::Merge(common, range) => {
                     let merged = self.merged(asker, range).await?;
                     self.work(asker, move |shared| make(shared, common, Some(merged))).await?
                 }
@@ -148,7 +148,7 @@ async fn outcome(
     }
 }
 
-fn begin(shared: &Shared, request: Request) -> Result<Step, ServeError> {
+fn begin(shared: &Shared, request: Request) -> Result<ServeStep, ServeError> {
     check::kept(&shared.store, &request)?;
     if let Some(number) = proved_by(&shared.store, &request)
         && let Some(ended) = shared.heavy.ready(&shared.store, number)?
@@ -158,30 +158,34 @@ fn begin(shared: &Shared, request: Request) -> Result<Step, ServeError> {
             Request::RangeDelta(delta) => Some(MergeKey::Range(delta.from, delta.to)),
             _ => None,
         };
-        return Ok(Step::Load(request, merging, ended));
+        return Ok(ServeStep::Load(request, merging, ended));
     }
     match prepare(&shared.store, request)? {
-        Prepared::Done(answer) => Ok(Step::Answer(answer)),
-        Prepared::Shared(common) => make(shared, Arc::new(common), None),
+        PreparedAnswer::Done(answer) => Ok(ServeStep::Answer(answer)),
+        PreparedAnswer::Shared(common) => make(shared, Arc::new(common), None),
     }
 }
 
 /// Gets the part of a request from the cache, or makes it here and now. The leading asker already has a place, so no
 /// asker of the part waits for another's turn.
-fn make(shared: &Shared, common: Arc<Common>, merged: Option<MergeOutput>) -> Result<Step, ServeError> {
+fn make(
+    shared: &Shared,
+    common: Arc<SharedRequest>,
+    merged: Option<MergeOutput>,
+) -> Result<ServeStep, ServeError> {
     let key = common.key()?;
     let unmerged = common.merge().filter(|_| merged.is_none());
     if let Some(range) = unmerged.filter(|_| !shared.cache.has(&key)) {
-        return Ok(Step::Merge(common, range));
+        return Ok(ServeStep::Merge(common, range));
     }
     let lead = match shared.cache.turn(&key) {
         PartLookup::Hit(part) => return finish(shared, &common, &part),
-        PartLookup::Wait(waiting) => return Ok(Step::Wait(common, waiting)),
+        PartLookup::Wait(waiting) => return Ok(ServeStep::Wait(common, waiting)),
         PartLookup::Lead(lead) => lead,
     };
     if let Some(range) = unmerged {
         // The cache evicted it just now.
-        return Ok(Step::Merge(common, range));
+        return Ok(ServeStep::Merge(common, range));
     }
     let part = match common.make(&shared.store, merged.as_ref()) {
         Ok(part) => Arc::new(part),
@@ -195,8 +199,8 @@ fn make(shared: &Shared, common: Arc<Common>, merged: Option<MergeOutput>) -> Re
     finish(shared, &common, &part)
 }
 
-fn finish(shared: &Shared, common: &Common, part: &Part) -> Result<Step, ServeError> {
-    Ok(Step::Answer(common.answer(&shared.store, part)?))
+fn finish(shared: &Shared, common: &SharedRequest, part: &Part) -> Result<ServeStep, ServeError> {
+    Ok(ServeStep::Answer(common.answer(&shared.store, part)?))
 }
 
 impl From<LaneFull> for ServeError {

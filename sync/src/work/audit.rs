@@ -16,7 +16,7 @@ use super::{
     Worker,
     commit::ReadyRange,
     opened::OpenedRange,
-    prepare::{Kind, OpenedBatch, unreadable},
+    prepare::{OpenedBatch, PreparedKind, unreadable},
     replay::{execute_error, gap},
 };
 use crate::SyncError;
@@ -118,7 +118,7 @@ impl Worker {
                     AppliedBatch { header: executed.batch.header, delta: executed.delta, body: None }
                 })),
                 ReadyRange::Opened(prepared) => {
-                    let Kind::Delta(range) = prepared.kind else { break };
+                    let PreparedKind::Delta(range) = prepared.kind else { break };
                     let of = |opened: OpenedBatch| AppliedBatch {
                         header: opened.batch.header,
                         delta: opened.delta,

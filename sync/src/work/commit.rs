@@ -11,7 +11,7 @@ use slipstream_types::{BatchHeader, BatchNumber, Certificate};
 use super::{
     Worker,
     audit::Audit,
-    prepare::{Kind, OpenedBatch, PreparedRange},
+    prepare::{OpenedBatch, PreparedKind, PreparedRange},
     replay::{ExecutedBatch, ExecutedRange, ReadAhead},
 };
 use crate::{SyncError, verify};
@@ -176,11 +176,11 @@ impl Worker {
                 range.batches.iter().map(|batch| executed_entry(range, batch)).collect()
             }
             ReadyRange::Opened(prepared) => match &prepared.kind {
-                Kind::Delta(range) => {
+                PreparedKind::Delta(range) => {
                     let layer = range.made_layer();
                     range.batches.iter().map(|batch| self.opened_entry(prepared, batch, layer)).collect()
                 }
-                Kind::Replay { .. } => Vec::new(),
+                PreparedKind::Replay { .. } => Vec::new(),
             },
         }
     }

@@ -20,11 +20,11 @@ use crate::{SyncError, plan::RangeMode, protocol::RangeBatch, verify::VerifiedRa
 pub struct PreparedRange {
     pub(super) from: PeerId,
     pub(super) certificate: Certificate,
-    pub(super) kind: Kind,
+    pub(super) kind: PreparedKind,
 }
 
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(super) enum PreparedKind {
     /// To execute on the committed state `base`, or on layers above it. `applied` has the layers of applied ranges
     /// between the two.
     Replay { base: View, applied: Vec<Arc<Layer>>, batches: Vec<PreparedBatch>, _waits: Arc<()> },
@@ -59,14 +59,16 @@ impl PreparedRange {
 
     /// Whether it has to be executed before it is committed.
     pub fn is_replay(&self) -> bool {
-        matches!(self.kind, Kind::Replay { .. })
+        matches!(self.kind, PreparedKind::Replay { .. })
     }
 
     /// Number of transactions to execute before it is committed.
     pub fn transactions(&self) -> usize {
         match &self.kind {
-            Kind::Replay { batches, .. } => batches.iter().map(|batch| batch.transactions.len()).sum(),
-            Kind::Delta(_) => 0,
+            PreparedKind::Replay { batches, .. } => {
+                batches.iter().map(|batch| batch.transactions.len()).sum()
+            }
+            PreparedKind::Delta(_) => 0,
         }
     }
 }
@@ -114,13 +116,13 @@ impl Worker {
                 };
                 let applied = opened.iter().filter(is_below).filter_map(|range| range.layer());
                 let applied = applied.map(Arc::clone).collect();
-                Kind::Replay { base, applied, batches, _waits: waits }
+                PreparedKind::Replay { base, applied, batches, _waits: waits }
             }
             RangeMode::Delta => {
                 let opened = each(batches, |(batch, maker)| self.open_delta(batch, maker))?;
                 let range = Arc::new(OpenedRange::new(opened));
                 self.opened.note(&range);
-                Kind::Delta(range)
+                PreparedKind::Delta(range)
             }
         };
         Ok(Box::new(PreparedRange { from, certificate, kind }))

@@ -14,7 +14,7 @@ use slipstream_types::{B256, BatchHeader, BatchNumber, BlobKind, Certificate, De
 use super::{
     DISBELIEVED_MAX, HintUse, Worker,
     ahead::RangeAhead,
-    prepare::{Kind, PreparedBatch, PreparedRange, unreadable},
+    prepare::{PreparedBatch, PreparedKind, PreparedRange, unreadable},
 };
 use crate::{SyncError, planted::Planted, protocol::RangeBatch, verify::VerifiedRange};
 
@@ -96,7 +96,7 @@ impl Worker {
     /// one before it is sealed and compared with its header.
     pub(super) fn execute(&self, prepared: PreparedRange) -> Result<ExecutionResult, SyncError> {
         let PreparedRange { from, certificate, kind } = prepared;
-        let Kind::Replay { base, applied, mut batches, _waits } = kind else {
+        let PreparedKind::Replay { base, applied, mut batches, _waits } = kind else {
             return Err(SyncError::Worker("a delta reached the executor".into()));
         };
         let committed = base.head().number;

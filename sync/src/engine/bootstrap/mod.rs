@@ -24,7 +24,7 @@ pub(super) use self::early::EarlyChunk;
 use self::{early::EarlyAnswers, fetching::Fetching, suppliers::Suppliers};
 use super::{
     effect::Effects,
-    jobs::{Restoring, Running},
+    jobs::{RestoreTask, Running},
     streams::{Flight, Key, Streams},
 };
 use crate::{
@@ -46,7 +46,7 @@ const SHOWN_SHARE: f64 = 0.01;
 /// A restore in progress.
 #[derive(Debug)]
 pub(super) struct Bootstrap {
-    beginning: Beginning,
+    beginning: RestoreSetup,
     began: Instant,
     /// When the last answer for it passed its checks.
     moved_at: Instant,
@@ -70,7 +70,7 @@ pub(super) struct Bootstrap {
 
 /// The inputs of a new restore.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Beginning {
+pub(super) struct RestoreSetup {
     /// Number of the snapshot's batch.
     pub(super) number: BatchNumber,
     /// The base, if it takes the changes since the head; `None` if it takes all rows.
@@ -97,7 +97,7 @@ pub(super) struct DeltaBase {
 #[derive(Debug)]
 enum State {
     /// Asking for its ledger: the offer, and the headers that the offer proves.
-    Asking(Asking),
+    Asking(LedgerRequests),
     /// The worker begins it.
     Beginning(EarlyAnswers),
     /// Asking for its rows and code.
@@ -107,7 +107,7 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Asking {
+struct LedgerRequests {
     /// `None` until an offer passed its checks.
     offered: Option<Box<LedgerProof>>,
     /// Whether a peer that has the snapshot refused its offer.
@@ -125,7 +125,7 @@ struct LedgerProof {
 
 impl Bootstrap {
     /// Begins a restore whose speed is judged every `patience`.
-    pub(super) fn new(beginning: Beginning, patience: Duration, now: Instant) -> Self {
+    pub(super) fn new(beginning: RestoreSetup, patience: Duration, now: Instant) -> Self {
         let spans = match beginning.range_delta {
             Some(_) => Span::divided(RANGE_DELTA_RANGES_BITS),
             None if beginning.is_new => Span::divided(RESTORE_RANGES_BITS),
@@ -144,7 +144,7 @@ impl Bootstrap {
             longest: 0,
             suppliers: Suppliers::default(),
             behind: None,
-            state: State::Asking(Asking { offered: None, is_offer_refused: false, early }),
+            state: State::Asking(LedgerRequests { offered: None, is_offer_refused: false, early }),
         }
     }
 
@@ -172,7 +172,7 @@ impl Bootstrap {
 
     fn early(&self) -> Option<&EarlyAnswers> {
         match &self.state {
-            State::Asking(Asking { early, .. }) | State::Beginning(early) => Some(early),
+            State::Asking(LedgerRequests { early, .. }) | State::Beginning(early) => Some(early),
             State::Fetching(_) | State::Finishing(_) => None,
         }
     }
@@ -201,7 +201,7 @@ impl Bootstrap {
         genesis: Digest,
         trust: &Trust,
     ) -> Result<Option<(Flight, Vec<u8>)>, Fault> {
-        let Beginning { number, passing, .. } = self.beginning;
+        let RestoreSetup { number, passing, .. } = self.beginning;
         let State::Asking(asking) = &mut self.state else { return Ok(None) };
         let offer: Offer = codec::decode("snapshot offer", answer, ANSWER_BYTES_MAX)?;
         let passes = verify::offer(&offer, number, passing, genesis, trust)?;
@@ -213,7 +213,7 @@ impl Bootstrap {
     /// The snapshot's certificate, from the offer until the restore begins.
     pub(super) fn certificate(&self) -> Option<&Certificate> {
         match &self.state {
-            State::Asking(Asking { offered: Some(offered), .. }) => Some(&offered.certificate),
+            State::Asking(LedgerRequests { offered: Some(offered), .. }) => Some(&offered.certificate),
             _ => None,
         }
     }
@@ -233,14 +233,14 @@ impl Bootstrap {
     /// Whether peers that have the snapshot cannot prove that its ledger passes through the waypoint: they may have
     /// begun behind it.
     pub(super) fn is_unproved(&self) -> bool {
-        let is_refused = |asking: &Asking| asking.offered.is_none() && asking.is_offer_refused;
+        let is_refused = |asking: &LedgerRequests| asking.offered.is_none() && asking.is_offer_refused;
         self.beginning.passing.is_some() && matches!(&self.state, State::Asking(asking) if is_refused(asking))
     }
 
     /// Keeps headers that cannot be checked yet. Returns headers that can be.
     pub(super) fn keep_headers(&mut self, flight: &Flight, answer: Vec<u8>) -> Option<Vec<u8>> {
         match &mut self.state {
-            State::Asking(Asking { offered: None, early, .. }) => {
+            State::Asking(LedgerRequests { offered: None, early, .. }) => {
                 early.keep_headers(flight.clone(), answer);
                 None
             }
@@ -252,7 +252,7 @@ impl Bootstrap {
     /// field of the header; the certificate repeats only a few of them.
     pub(super) fn headers(&mut self, answer: &[u8]) -> Result<Option<(BatchHeader, Job)>, Fault> {
         let first = self.first_header();
-        let State::Asking(Asking { offered: Some(offered), early, .. }) = &mut self.state else {
+        let State::Asking(LedgerRequests { offered: Some(offered), early, .. }) = &mut self.state else {
             return Ok(None);
         };
         let headers: Headers = codec::decode("headers", answer, ANSWER_BYTES_MAX)?;
@@ -268,7 +268,7 @@ impl Bootstrap {
     }
 
     /// Returns the chunk if it can be added now. Keeps it while the restore has not begun.
-    pub(super) fn chunk(&mut self, chunk: EarlyChunk, running: &Running<Restoring>) -> Option<EarlyChunk> {
+    pub(super) fn chunk(&mut self, chunk: EarlyChunk, running: &Running<RestoreTask>) -> Option<EarlyChunk> {
         if self.has_chunk(&chunk.span(), running) {
             return None;
         }
@@ -277,7 +277,7 @@ impl Bootstrap {
         self.arrived.1 += chunk.span().share();
         self.longest = self.longest.max(chunk.answer.len() as u64);
         match &mut self.state {
-            State::Asking(Asking { early, .. }) | State::Beginning(early) => {
+            State::Asking(LedgerRequests { early, .. }) | State::Beginning(early) => {
                 early.keep_chunk(chunk);
                 None
             }
@@ -324,7 +324,7 @@ impl Bootstrap {
             State::Asking(_) | State::Beginning(_) => State::Fetching(Fetching::new(progress)),
         };
         match std::mem::replace(&mut self.state, begun) {
-            State::Asking(Asking { early, .. }) | State::Beginning(early) => {
+            State::Asking(LedgerRequests { early, .. }) | State::Beginning(early) => {
                 let chunks = early.into_chunks().into_iter();
                 chunks.filter(|chunk| is_wanted(&Key::Chunk(chunk.first))).collect()
             }

@@ -3,10 +3,10 @@
 use slipstream_storage::{RESTORE_RANGES_BITS, Span};
 use slipstream_types::bounded::BoundedVec;
 
-use super::{Asking, Bootstrap, DeltaBase, State, fetching::Fetching};
+use super::{Bootstrap, DeltaBase, LedgerRequests, State, fetching::Fetching};
 use crate::{
     engine::{
-        jobs::{Restoring, Running},
+        jobs::{RestoreTask, Running},
         streams::{Key, Requirement, Streams},
     },
     protocol::{RangeDeltaRequest, Request},
@@ -35,7 +35,7 @@ impl Bootstrap {
     pub(in crate::engine) fn advance(
         &mut self,
         streams: &mut Streams,
-        running: &Running<Restoring>,
+        running: &Running<RestoreTask>,
     ) -> Option<Job> {
         match &self.state {
             State::Asking(asking) => self.want_ledger(asking, streams, running),
@@ -51,7 +51,7 @@ impl Bootstrap {
         None
     }
 
-    fn want_ledger(&self, asking: &Asking, streams: &mut Streams, running: &Running<Restoring>) {
+    fn want_ledger(&self, asking: &LedgerRequests, streams: &mut Streams, running: &Running<RestoreTask>) {
         let (number, needs) = (self.number(), self.needs());
         if asking.offered.is_none() {
             // If the waypoint is the snapshot's own batch, the snapshot's certificate proves it.
@@ -66,7 +66,7 @@ impl Bootstrap {
         self.want_chunks(asking.early.spans(), streams, running);
     }
 
-    fn want_rows(&self, fetching: &Fetching, streams: &mut Streams, running: &Running<Restoring>) {
+    fn want_rows(&self, fetching: &Fetching, streams: &mut Streams, running: &Running<RestoreTask>) {
         let (number, needs) = (self.number(), self.needs());
         let progress = &fetching.progress;
         // While a peer's siblings are in doubt, trusting them may cost rows. So the chunks that judge them come first.
@@ -86,11 +86,11 @@ impl Bootstrap {
     }
 
     /// Whether a chunk has come and waits, or is with the worker.
-    pub(super) fn has_chunk(&self, span: &Span, running: &Running<Restoring>) -> bool {
+    pub(super) fn has_chunk(&self, span: &Span, running: &Running<RestoreTask>) -> bool {
         running.has_chunk(&span.first) || self.early().is_some_and(|early| early.has_chunk(&span.first))
     }
 
-    fn want_chunks(&self, spans: &[Span], streams: &mut Streams, running: &Running<Restoring>) {
+    fn want_chunks(&self, spans: &[Span], streams: &mut Streams, running: &Running<RestoreTask>) {
         // Before anything is checked, peers' claims about lengths count for nothing. Each chunk counts as its maximum,
         // so early chunks are bounded, and all of them are kept.
         let (early, bytes_max) = (self.early(), self.chunk_bytes_max());
@@ -131,7 +131,7 @@ impl Bootstrap {
     }
 
     /// Whether all rows are asked for, so that peers may send the batches behind the snapshot.
-    pub(in crate::engine) fn is_all_asked(&self, streams: &Streams, running: &Running<Restoring>) -> bool {
+    pub(in crate::engine) fn is_all_asked(&self, streams: &Streams, running: &Running<RestoreTask>) -> bool {
         let is_asked =
             |span: &Span| self.has_chunk(span, running) || streams.is_wanted(&Key::Chunk(span.first));
         match (self.early(), self.fetching()) {
