@@ -2,12 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
+use slipstream_base::{NodeError, tasks::TaskError};
 use slipstream_network::Network;
 use slipstream_storage::Store;
 use slipstream_types::{Clock, Digest};
 use tokio_util::sync::CancellationToken;
-
-use crate::{error::NodeError, tasks::TaskError};
 
 /// The name of the store's record.
 const KEY: &str = "network/addresses";

@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use slipstream_broadcast::{Broadcaster, Delivery, Fresh, Head, Ledger, LedgerError, Threads, Wants};
+use slipstream_base::NodeError;
+use slipstream_broadcast::{Broadcaster, Delivery, Fresh, Head, Ledger, LedgerError, Threads};
 use slipstream_config::NodeConfig;
 use slipstream_consensus::Decided;
-use slipstream_executor::HintsMode;
 use slipstream_network::{PeerId, Transport};
+use slipstream_status::seat;
 use slipstream_storage::{StorageError, Store};
 use slipstream_sync::Follower;
 use slipstream_types::{BatchNumber, SecretKey};
 use tokio::{sync::watch, time::Instant};
-
-use crate::error::NodeError;
 
 /// The store's ledger, and the sync that extends it.
 pub(crate) struct NodeLedger {
@@ -77,15 +76,8 @@ pub(crate) fn broadcaster(
         action: "draw a secret for the mesh",
         source: std::io::Error::other(error),
     })?;
-    let (broadcast, wants) = (config.broadcast.clone(), wants(config, false));
+    let (broadcast, wants) = (config.broadcast.clone(), seat::wants(config, false));
     Ok(Broadcaster::new(broadcast, wants, head(store)?, transport, (key, seed), Arc::new(Threads)))
-}
-
-/// The parts of new batches that a node wants to receive. A node that applies deltas executes no batches. A validator
-/// gets batches from consensus, but without the hints, which it passes on to the fullnodes behind it.
-pub(crate) fn wants(config: &NodeConfig, validates: bool) -> Wants {
-    let executes = validates || config.sync.executes_head();
-    Wants { body: executes && !validates, hints: executes && config.executor.hints != HintsMode::Off }
 }
 
 /// Converts a batch that consensus decided into the mesh's form.

@@ -3,10 +3,10 @@
 
 use std::num::NonZeroUsize;
 
+use slipstream_api::SPARE_CONNECTIONS;
+use slipstream_base::NodeError;
 use slipstream_config::ApiConfig;
 use slipstream_storage::OpenFilesShare;
-
-use crate::{NodeError, api::SPARE_CONNECTIONS};
 
 /// A lower limit leaves a handful of connections, and a store that reopens its files for each read.
 const LIMIT_MIN: u64 = 192;

@@ -3,6 +3,8 @@
 
 use std::{error::Error, iter, path::Path};
 
+use slipstream_api::starting::Starting;
+use slipstream_base::{NodeError, tasks::TaskFailure};
 use slipstream_config::NodeConfig;
 use slipstream_network::Transport;
 use slipstream_storage::{Damage, Maintenance, Repair, StorageError, Store};
@@ -11,8 +13,6 @@ use slipstream_sync::{
     repair::{Due, REPAIR_PATIENCE, REPAIR_RECORD, RepairRecord, repair},
 };
 use slipstream_types::BatchNumber;
-
-use crate::{api::starting::Starting, error::NodeError, node::open_database, tasks::TaskFailure};
 
 /// Opens the store. First repairs its state if a repair is due or if its rows do not match the head. With
 /// `sync.repair: off` it performs only a repair that an operator requested, even if something else was recorded before.
@@ -53,6 +53,24 @@ pub(crate) async fn open_repaired(
     let session = on_disk(move || Ok(Repair::open(&storage, &path)?)).await?;
     repair(session, transport, REPAIR_PATIENCE, record).await?;
     open_database(config, dir).await
+}
+
+/// Opens the database. This reads the whole state back into the tree, so it runs on a blocking thread.
+async fn open_database(config: &NodeConfig, dir: &Path) -> Result<Store, NodeError> {
+    let (storage, dir) = (config.storage.clone(), dir.to_owned());
+    let open = move || {
+        let store = Store::open(&storage, &dir)?;
+        if let Err(error) = store.keep_reserve() {
+            tracing::warn!(%error, "cannot reserve space for `slipstream db prune`: on a full disk, free some space by hand before it");
+        }
+        Ok::<_, StorageError>(store)
+    };
+    let opened = tokio::task::spawn_blocking(open).await;
+    let store = opened.map_err(|error| NodeError::Io {
+        action: "open the store",
+        source: std::io::Error::other(error),
+    })??;
+    Ok(store)
 }
 
 /// Whether a store that opens is repaired all the same.

@@ -8,12 +8,11 @@ use std::{
 use slipstream_broadcast::Broadcaster;
 use slipstream_consensus::Forwarder;
 use slipstream_network::{BoxFuture, Handler, MESSAGE_BYTES_MAX, Payload, PeerId, Protocol, Refusal};
+use slipstream_status::seat::Seat;
 use slipstream_sync::{
     SyncServer,
     protocol::{REQUEST_BYTES_MAX, answer_bytes_expected},
 };
-
-use crate::seat::Seat;
 
 /// The pause after which a peer should ask a starting node again.
 const STARTING_PAUSE: Duration = Duration::from_secs(1);

@@ -6,12 +6,11 @@
 
 use std::time::{Duration, Instant};
 
+use slipstream_base::tasks::TaskError;
 use slipstream_storage::Store;
 use slipstream_types::Path;
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
-
-use crate::tasks::TaskError;
 
 /// The record with the start of the next step.
 const RECORD: &str = "scrub";

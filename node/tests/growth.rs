@@ -19,8 +19,9 @@ use std::{
 use alloy_primitives::{TxKind, hex};
 use futures::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
+use slipstream_base::{Log, genesis_file, keys};
 use slipstream_config::Overrides;
-use slipstream_node::{Log, genesis_file, keys, node::Node};
+use slipstream_node::Node;
 use slipstream_testkit::Wallet;
 use slipstream_types::{
     Address, Bytes, ChainConfig, Genesis, U256, genesis::GenesisAccount, keccak256, validators_contract,

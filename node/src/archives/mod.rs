@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A peer's id is its key, and an archive has no key. Its id is derived from its URL, and is never the encoding of a
-//! point of the curve ([`PublicKey::is_usable`]). So nobody can prove ownership of such a key, and a peer cannot pose
+//! point of the curve ([`archive_id`]). So nobody can prove ownership of such a key, and a peer cannot pose
 //! as an archive.
 //!
 //! An archive becomes a peer once its manifest is loaded and checked, in the background, so that a slow one delays
@@ -27,8 +27,9 @@ use slipstream_network::{
     Ban, BoxFuture, Bytes, Contacts, ExchangeStatus, NetworkError, PeerChanges, PeerId, PeerStats, Priority,
     Protocol, RequestLimits, Transport, TurnedAway,
 };
+use slipstream_status::archive_id;
 use slipstream_storage::Store;
-use slipstream_types::{Digest, Genesis, PublicKey};
+use slipstream_types::Genesis;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -51,7 +52,7 @@ impl Archives {
         let settings = Settings::from_env();
         let changes = network.peer_changes();
         let supplier = |location: &Location| {
-            let id = id_of(location);
+            let id = archive_id(location);
             (id, Supplier::new(id, location, &settings, store, genesis, changes.clone()))
         };
         Arc::new(Archives { network, suppliers: locations.iter().map(supplier).collect() })
@@ -86,17 +87,6 @@ impl Archives {
             }
         }
     }
-}
-
-/// The id of an archive: the same for the same URL, at every start and on every node.
-pub(crate) fn id_of(location: &Location) -> PeerId {
-    let url = location.to_string();
-    let draw = |count: u64| {
-        let bytes = [url.as_bytes(), &count.to_le_bytes()].concat();
-        PublicKey(Digest::tagged("slipstream/archive-peer/1", &bytes).0)
-    };
-    // About half of all candidates are not points.
-    (0..).map(draw).find(|id| !id.is_usable()).expect("half of all encodings are of no point")
 }
 
 impl Transport for Archives {
@@ -181,25 +171,12 @@ impl Transport for Archives {
 #[cfg(test)]
 mod tests {
     use slipstream_network::{BannedBy, MemoryHub};
+    use slipstream_rpc::{
+        RpcContext,
+        fixture::{Nobody, context},
+    };
 
     use super::*;
-    use crate::rpc::{RpcContext, fixture::Nobody, tests::context};
-
-    /// Goal: an archive's id is stable, and is nobody's key.
-    #[test]
-    fn the_id_of_an_archive_is_no_key() {
-        let mut ids = Vec::new();
-        for i in 0..64 {
-            let location: Location = format!("s3://bucket/{i}").parse().unwrap();
-            let id = id_of(&location);
-            assert_eq!(id, id_of(&location));
-            assert!(!id.is_usable());
-            ids.push(id);
-        }
-        ids.sort_unstable();
-        ids.dedup();
-        assert_eq!(ids.len(), 64);
-    }
 
     /// Goal: the ban of an archive is stored among the network's own, where it is kept and lifted, and ends like them.
     #[tokio::test(start_paused = true)]
@@ -210,7 +187,7 @@ mod tests {
         let location: Location = "s3://bucket/liar".parse().unwrap();
         let genesis = store.genesis().unwrap();
         let archives = Archives::new(std::slice::from_ref(&location), &store, &genesis, transport.clone());
-        let id = id_of(&location);
+        let id = archive_id(&location);
         assert!(!archives.is_banned(&id));
         archives.ban(id, "a state chunk that cannot be", Duration::from_secs(60));
         let bans = transport.bans();

@@ -6,11 +6,30 @@
 
 use std::{sync::Arc, time::Duration};
 
+use slipstream_api::{Api, operator::Operator};
+use slipstream_base::{
+    DATABASE, Log, NodeError,
+    bans_file::{self, BansFile},
+    clock::SystemClock,
+    operator_token::OperatorToken,
+    schedule_file,
+    tasks::{TaskError, Tasks},
+};
 use slipstream_broadcast::Broadcaster;
 use slipstream_config::NodeConfig;
 use slipstream_consensus::{Decided, Forwarder, Journal, Pool, maintain};
 use slipstream_executor::Session;
+use slipstream_fair::Workers;
 use slipstream_network::{Network, PeerAddress, Transport};
+use slipstream_rpc::{Batches, Congestion, Feed, Keeps, LogIndex, RpcContext, TraceLimits};
+use slipstream_status::{
+    Names, Places, Resources, StatusSource,
+    events::{Ring, tell_heads},
+    health::{HealthSource, Rules},
+    metrics::Metrics,
+    seat::{self, Seat},
+    speed::MachineSpeed,
+};
 use slipstream_storage::{SNAPSHOTS_DIR, Store};
 use slipstream_sync::{Follower, SyncServer};
 use slipstream_types::{ChainConfig, Clock, Genesis, SecretKey, Waypoint};
@@ -18,28 +37,15 @@ use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    DATABASE, Node,
+    Node,
     inputs::{Opened, address_of},
 };
 use crate::{
-    Log, addresses,
-    api::{self, Api, metrics::Metrics, operator::Operator},
+    addresses,
     archives::Archives,
-    bans_file::{self, BansFile},
-    clock::SystemClock,
-    error::NodeError,
-    events::{Ring, tell_heads},
-    health::{HealthSource, Rules},
     mesh::{self, NodeLedger},
-    operator_token::OperatorToken,
     router::{Router, Services},
-    rpc::{Batches, Congestion, Feed, Keeps, LogIndex, RpcContext, TraceLimits},
-    schedule_file, scrub,
-    seat::{self, Seat},
-    speed::MachineSpeed,
-    status::{self, Names, Places, Resources, StatusSource},
-    tasks::{TaskError, Tasks},
-    workers::Workers,
+    scrub,
 };
 
 /// The file in the data directory that journals the transactions that users submitted to this node.
@@ -270,14 +276,14 @@ impl Surface {
     fn run(self, config: &NodeConfig, tasks: &mut Tasks, store: &Store, listener: TcpListener) {
         let Surface { resources, speed, status, events, log_index, api, .. } = self;
         let (told, follower) = (events.clone(), status.follower.clone());
-        tasks.spawn("status", |shutdown| status::watch(status, told, shutdown));
+        tasks.spawn("status", |shutdown| slipstream_status::watch(status, told, shutdown));
         let heads = store.clone();
         tasks.spawn("events", |shutdown| tell_heads(heads, events, shutdown));
-        tasks.spawn("resources", |shutdown| status::sample_resources(resources, shutdown));
+        tasks.spawn("resources", |shutdown| slipstream_status::sample_resources(resources, shutdown));
         tasks.spawn("speed", |shutdown| speed.run(move || follower.status().phase.catches_up(), shutdown));
         tasks.spawn("log index", |shutdown| until_shutdown(log_index.run(shutdown.clone()), shutdown));
         let api_config = config.api.clone();
-        tasks.spawn("api", |shutdown| api::serve(listener, api_config, Arc::new(api), shutdown));
+        tasks.spawn("api", |shutdown| slipstream_api::serve(listener, api_config, Arc::new(api), shutdown));
     }
 }
 

@@ -3,28 +3,28 @@
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 
+use slipstream_api::starting::Starting;
+use slipstream_base::{
+    DATABASE, NodeError, YEAR_MS,
+    bans_file::{self, BansFile},
+    clock::SystemClock,
+    genesis_file,
+    kept_file::Kept,
+    keys,
+    lock::{self, DataLock},
+    orders_file::{self, OrdersFile},
+    schedule_file,
+};
 use slipstream_config::{NodeConfig, Role};
 use slipstream_network::{Ban, Orders, Transport};
-use slipstream_storage::{StorageError, Store};
+use slipstream_storage::Store;
 use slipstream_sync::{Patience, SyncError, fetch_genesis};
 use slipstream_types::{
     BatchNumber, ChainConfig, Clock as _, Genesis, Schedule, SecretKey, Waypoint, schedule::Activation,
 };
 use tokio::net::TcpListener;
 
-use super::DATABASE;
-use crate::{
-    api::starting::Starting,
-    bans_file::{self, BansFile},
-    clock::SystemClock,
-    error::{NodeError, YEAR_MS},
-    genesis_file,
-    kept_file::Kept,
-    keys,
-    lock::{self, DataLock},
-    orders_file::{self, OrdersFile},
-    repair, schedule_file,
-};
+use crate::repair;
 
 /// How long the node asks peers for the genesis of a waypoint before it gives up and reports their answers.
 const GENESIS_PATIENCE: Duration = Duration::from_secs(30);
@@ -201,24 +201,6 @@ fn agree(
         return Err(NodeError::GenesisNotOfWaypoint { waypoint, expected, genesis: path.clone() });
     }
     Ok(given.or(proved))
-}
-
-/// Opens the database. This reads the whole state back into the tree, so it runs on a blocking thread.
-pub(crate) async fn open_database(config: &NodeConfig, dir: &Path) -> Result<Store, NodeError> {
-    let (storage, dir) = (config.storage.clone(), dir.to_owned());
-    let open = move || {
-        let store = Store::open(&storage, &dir)?;
-        if let Err(error) = store.keep_reserve() {
-            tracing::warn!(%error, "cannot reserve space for `slipstream db prune`: on a full disk, free some space by hand before it");
-        }
-        Ok::<_, StorageError>(store)
-    };
-    let opened = tokio::task::spawn_blocking(open).await;
-    let store = opened.map_err(|error| NodeError::Io {
-        action: "open the store",
-        source: std::io::Error::other(error),
-    })??;
-    Ok(store)
 }
 
 #[cfg(test)]

@@ -10,27 +10,22 @@ mod inputs;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use slipstream_api::{listener, starting::Starting};
+use slipstream_base::{
+    Log, NodeError,
+    lock::{self, DataLock},
+    tasks::{TaskFailure, Tasks},
+};
 use slipstream_config::NodeConfig;
 use slipstream_network::{Network, PeerAddress};
 use slipstream_storage::Store;
 
-pub(crate) use self::inputs::open_database;
 use self::{
     assemble::assemble,
     inputs::{Before, open_store, read_inputs},
 };
-use crate::{
-    Log,
-    api::{self, listener, starting::Starting},
-    error::NodeError,
-    lock::{self, DataLock},
-    open_files, repair,
-    router::Router,
-    tasks::{TaskFailure, Tasks},
-};
+use crate::{open_files, repair, router::Router};
 
-/// The database's directory inside the data directory.
-pub(crate) const DATABASE: &str = "db";
 /// How long each group of tasks may take to end. Five groups together stay below the time after which service managers
 /// kill.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -75,7 +70,7 @@ impl Node {
         let config = &NodeConfig { api: open_files::fit(&config.api, limit)?, ..config.clone() };
         lock::check_free(&config.data_dir)?;
         let listener = listener::bind(config.api.listen)?;
-        let starting = Starting::serve(&listener, api::vouched(&config.api.trusted_addresses))
+        let starting = Starting::serve(&listener, slipstream_api::vouched(&config.api.trusted_addresses))
             .map_err(|source| NodeError::Io { action: "answer on the API's port", source })?;
         let router = Arc::new(Router::default());
         let before = Before::read(config);

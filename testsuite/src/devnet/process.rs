@@ -36,7 +36,7 @@ pub fn binary() -> Result<PathBuf> {
         return Ok(path);
     }
     bail!(
-        "the program slipstream is not beside {}; build it with `cargo build -p slipstream-node` (and --release \
+        "the program slipstream is not beside {}; build it with `cargo build -p slipstream-cli` (and --release \
          for a release build), or name it with SLIPSTREAM_BIN",
         program.display()
     );

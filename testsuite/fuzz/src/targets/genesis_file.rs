@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use slipstream_node::genesis_file::parse;
+use slipstream_base::genesis_file::parse;
 use slipstream_types::Genesis;
 
 use super::world::CHAIN;

@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
-use slipstream_node::api::fuzzed::JsonRpcDoor;
+use slipstream_api::fuzzed::JsonRpcDoor;
 use slipstream_types::{Address, B256};
 use tokio::runtime::{Builder, Runtime};
 

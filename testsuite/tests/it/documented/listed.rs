@@ -168,13 +168,13 @@ pub(crate) const LISTED: &[Listed] = &[
     tested(
         "promtool check rules packaging/prometheus/rules.yml",
         "takes Prometheus' package",
-        "node/tests/cli/metrics.rs",
+        "node/cli/tests/cli/metrics.rs",
         "promtool_takes_the_rules_and_they_pass_their_test",
     ),
     tested(
         "promtool test rules packaging/prometheus/rules.test.yml",
         "takes Prometheus' package",
-        "node/tests/cli/metrics.rs",
+        "node/cli/tests/cli/metrics.rs",
         "promtool_takes_the_rules_and_they_pass_their_test",
     ),
     untested("ssh -L 8545:127.0.0.1:8545 HOST", "takes another machine"),
@@ -214,13 +214,13 @@ pub(crate) const LISTED: &[Listed] = &[
     tested(
         "slipstream completions bash > /usr/share/bash-completion/completions/slipstream",
         "changes the machine",
-        "node/tests/cli/shell.rs",
+        "node/cli/tests/cli/shell.rs",
         "the_command_line_describes_itself",
     ),
     tested(
         "slipstream health --live",
         "asks the default port, at which no node of this test listens",
-        "node/tests/cli/shell.rs",
+        "node/cli/tests/cli/shell.rs",
         "health_is_an_exit_code",
     ),
     untested("slipstream storage format 1", "is a line of a file, and no command"),

@@ -1,0 +1,34 @@
+//! The machine is shared by callers who do not know each other. This crate decides who gets a thread, a place or bytes,
+//! and when.
+//!
+//! ```text
+//!   Origin (who) ─▶ Places (how many at once) ─▶ Workers (threads below the node's own) ─▶ Leash (for how long)
+//!                   Room   (how many bytes)                                               └─▶ Turns (long work, in slices)
+//! ```
+//!
+//! * [`Origin`]: the owner to which a caller is attributed. [`Places`], [`Room`]: an amount that origins share so that
+//!   none of them can take what the others need.
+//! * [`Blocking`]: dedicated threads behind places. [`Workers`]: the threads themselves.
+//! * [`Leash`], [`Probation`], [`Turns`]: what a piece of work may still use once it has started.
+//!
+//! Invariant: an origin holds at most half as much as it leaves free, however many connections or requests it makes.
+
+mod blocking;
+mod leash;
+mod origin;
+mod places;
+mod probation;
+mod room;
+mod turns;
+mod workers;
+
+pub use self::{
+    blocking::Blocking,
+    leash::Leash,
+    origin::{Origin, Vouched},
+    places::{Place, Places},
+    probation::Probation,
+    room::{Room, Share},
+    turns::{Turn, Turns},
+    workers::{Rank, WorkError, Workers, step_back},
+};
