@@ -6,6 +6,7 @@
 mod anchors;
 mod chain;
 mod epochs;
+mod examples;
 mod flips;
 mod proofs;
 mod vectors;

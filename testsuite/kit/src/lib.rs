@@ -9,6 +9,8 @@
 //!  executed:   Wallet ─▶ transactions ─▶ [execute, seal] ─▶ Batch::commit (executor, storage: the feature `executor`)
 //! ```
 //!
+//! [`run_example`] runs a crate's examples, so that each crate's tests cover its own.
+//!
 //! # Who may use it
 //!
 //! Cargo compiles a crate's unit tests separately from the library that others link. If this crate depends on that
@@ -37,11 +39,13 @@
 //! certificate.verify(&genesis.validator_set()).unwrap();
 //! ```
 
+mod examples;
 #[cfg(feature = "executor")]
 mod executed;
 mod ledger;
 mod validators;
 
+pub use examples::run_example;
 #[cfg(feature = "executor")]
 pub use executed::{Batch, Wallet, signed};
 pub use ledger::{BATCH_INTERVAL_MS, certify, header, info, next_header, sign};

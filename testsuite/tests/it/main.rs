@@ -24,6 +24,7 @@ mod documented;
 mod edge;
 mod engine;
 mod epochs;
+mod examples;
 mod exits;
 mod kill;
 mod lab;

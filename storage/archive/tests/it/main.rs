@@ -3,6 +3,7 @@
 
 mod damage;
 mod endless;
+mod examples;
 mod ledger;
 mod lineage;
 mod prune;
