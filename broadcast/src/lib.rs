@@ -14,6 +14,37 @@
 //!
 //! The mesh trusts nobody. It checks a certificate against the ledger and the validators of its epoch. It checks a plan against its
 //! signer, a chunk against its plan, and a whole body against the header.
+//!
+//! A [`Mesh`] by hand:
+//!
+//! ```
+//! use slipstream_broadcast::{BroadcastConfig, Effect, Head, Mesh, Message, Wants};
+//! use slipstream_types::accumulator::Accumulator;
+//! use tokio::time::Instant;
+//!
+//! let keys = slipstream_testkit::keys(1..=4);
+//! let genesis = slipstream_testkit::genesis(&keys, 1_000);
+//! let (number, digest) = (genesis.header()?.number, genesis.header()?.digest());
+//! let mut accumulator = Accumulator::default();
+//! accumulator.append(digest);
+//! let head = Head { number, digest, accumulator, set: genesis.validator_set().into() };
+//! let wants = Wants { body: true, hints: false };
+//! let mut mesh = Mesh::new(BroadcastConfig::default(), wants, head, [7; 32]);
+//!
+//! // A peer connects: it is told what this node wants, and asked the same.
+//! let (peer, now) = (keys[0].public(), Instant::now());
+//! mesh.handle_peers(&[peer], now);
+//! let Some(Effect::Send { message, .. }) = mesh.poll_effect() else { panic!("nothing is sent") };
+//! assert!(matches!(Message::decode(&message)?, Message::Wants { asks: true, .. }));
+//!
+//! // The peer asks in turn, and is answered. Later it is told once more, in case a message was lost.
+//! mesh.handle_message(peer, &Message::Wants { wants, asks: true }.encode()?, now);
+//! assert!(matches!(mesh.poll_effect(), Some(Effect::Send { .. })) && mesh.poll_effect().is_none());
+//! let due = mesh.poll_timeout().expect("the next round of wants");
+//! mesh.handle_timeout(due);
+//! assert!(due > now && matches!(mesh.poll_effect(), Some(Effect::Send { .. })));
+//! # Ok::<(), slipstream_types::CodecError>(())
+//! ```
 
 mod config;
 mod driver;

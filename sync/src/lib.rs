@@ -35,6 +35,36 @@
 //! sender banned, with a reason. A late or missing answer gets its sender paused. A failed range goes to another peer.
 //!
 //! Trusted: the genesis (or the waypoint), and through it the validators. Not trusted: any peer.
+//!
+//! An [`engine::Engine`] by hand:
+//!
+//! ```
+//! use std::time::Duration;
+//! use slipstream_network::NetworkError;
+//! use slipstream_storage::{StorageConfig, Store};
+//! use slipstream_sync::{SyncConfig, engine::{Effect, Engine, Local, Setup}, protocol::Request};
+//! use slipstream_types::BatchNumber;
+//! use tokio::time::Instant;
+//!
+//! let keys = slipstream_testkit::keys(1..=4);
+//! let store = Store::memory(&StorageConfig::default());
+//! store.initialize(&slipstream_testkit::genesis(&keys, 1_000))?;
+//! let (patience, waypoint) = (Duration::ZERO, BatchNumber::GENESIS);
+//! let setup = Setup { hints: false, patience, waypoint, cores: 2, seed: 7, defences: Default::default() };
+//! let (peer, mut now) = (keys[0].public(), Instant::now());
+//! let mut engine = Engine::new(SyncConfig::default(), &setup, Local::of(&store)?, None, now);
+//!
+//! // A peer connects: the engine asks for its head.
+//! engine.handle_peers(&[peer], now);
+//! let Some(Effect::Send { id, request: Request::Summary, .. }) = engine.poll_effect() else { panic!() };
+//! // The peer hangs up. The engine pauses it, and asks again when a timer fires.
+//! engine.handle_answer(id, Err(NetworkError::Closed { peer }), now);
+//! while !std::iter::from_fn(|| engine.poll_effect()).any(|it| matches!(it, Effect::Send { .. })) {
+//!     now = engine.poll_timeout().expect("the end of the pause");
+//!     engine.handle_timeout(now);
+//! }
+//! # Ok::<(), slipstream_sync::SyncError>(())
+//! ```
 
 mod config;
 mod driver;

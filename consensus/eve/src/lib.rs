@@ -44,6 +44,44 @@
 //! make everybody complain, and a quorum of complaints ends the view. Patience doubles with every view without a decision, so views
 //! eventually outlast message delays. Of `n` views in a row, each validator leads one. A lone complaint ends no view: its validator
 //! stays until a quorum complains.
+//!
+//! # One validator by hand
+//!
+//! ```
+//! use slipstream_eve::{Core, Effect, Order, Output, Settings, Setup, SignedOrder, Timer};
+//! use slipstream_testkit::{info, key, set};
+//! use slipstream_types::{Address, Digest};
+//!
+//! # let settings = Settings {
+//! #     view_timeout_ms: 1_000, rotate_after: 0, protect_after: 0, protect_wait_ms: 0, recalls_votes: true,
+//! # };
+//! # let (certificate, record, outcomes, kept) = (None, None, Vec::new(), Vec::new());
+//! // The only validator of its chain is a quorum by itself.
+//! let (set, key, head, domain) = (set(0, &[key(1)], Address::ZERO), key(1), info(0, 0), Digest::ZERO);
+//! # let setup = Setup {
+//! #     set: set.clone(), key: key.clone(), head: head.clone(),
+//! #     seat: 0, domain, settings, certificate, record, outcomes, kept,
+//! # };
+//! let mut core = Core::new(setup);
+//!
+//! // It is the primary: the driver sets a timer, and builds batch 1.
+//! let mut effects = std::iter::from_fn(|| core.next_effect());
+//! assert!(matches!(effects.next(), Some(Effect::SetTimer(Timer::Tell, _))));
+//! let build = effects.find(|it| matches!(it, Effect::Build { .. }));
+//! let Some(Effect::Build { work, parent }) = build else { panic!("{build:?}") };
+//!
+//! // The driver reports the durable outcome. The decision comes out with the record to make durable before it.
+//! let (epoch, view, number, transactions) = (head.epoch, work.view, work.number, Digest::ZERO);
+//! let order = Order { epoch, view, number, parent, timestamp_ms: 100, transactions };
+//! core.handle_built(work, SignedOrder::new(order, &domain, &key), info(0, 1));
+//! let flush = core.flush().unwrap();
+//! let [Output::Commit(certificate)] = &flush.outputs[..] else { panic!("{:?}", flush.outputs) };
+//! assert!(flush.record.is_some() && certificate.verify(&set).is_ok());
+//!
+//! // The timer fires, and is set again.
+//! core.handle_timer(Timer::Tell);
+//! assert!(std::iter::from_fn(|| core.next_effect()).any(|it| matches!(it, Effect::SetTimer(Timer::Tell, _))));
+//! ```
 
 mod agreement;
 mod change;

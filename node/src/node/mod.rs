@@ -52,6 +52,31 @@ const STOP_ORDER: [&str; 18] = [
 ];
 
 /// A running node; [`Node::stop`] ends it.
+///
+/// ```
+/// use slipstream_base::{Log, genesis_file, keys};
+/// use slipstream_config::{NodeConfig, Role};
+/// use slipstream_node::Node;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// let dir = tempfile::tempdir()?;
+/// let path = |name| dir.path().join(name);
+/// let mut config = NodeConfig { role: Role::Validator, ..NodeConfig::default() };
+/// (config.data_dir, config.key_file) = (path("data"), path("node.key"));
+/// config.genesis = Some(path("genesis.json"));
+/// config.network.listen = "127.0.0.1:0".parse()?;
+/// config.api.listen = "127.0.0.1:0".parse()?;
+///
+/// // The only validator of a new chain.
+/// let key = keys::create(&config.key_file)?;
+/// genesis_file::save(&path("genesis.json"), &slipstream_testkit::genesis(&[key], 1_700_000_000_000))?;
+/// let node = Node::start(&config, Log::open(&config.log)?).await?;
+/// assert!(node.ready_line().starts_with("slipstream ready api=http://127.0.0.1:"));
+/// node.stop().await?;
+/// # Ok(()) })
+/// # }
+/// ```
 pub struct Node {
     tasks: Tasks,
     network: Arc<Network>,
