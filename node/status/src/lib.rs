@@ -27,6 +27,8 @@ mod progress;
 mod reporter;
 mod resources;
 mod sample;
+#[cfg(test)]
+mod sample_tests;
 pub mod seat;
 mod source;
 pub mod speed;

@@ -17,60 +17,64 @@ use crate::{
 impl StatusSource {
     /// Updates the sampled metrics.
     pub fn sample(&self, metrics: &Metrics) -> Result<(), StorageError> {
-        let status = self.read()?;
-        metrics.head_number.set(gauge(status.head.number.get()));
-        metrics.unknown_forks.set(gauge(status.rules.unknown.len() as u64));
-        sample_health(&status.health, metrics);
-        metrics.progress_ratio.set(status.progress.percent / 100.0);
-        metrics.certificate_number.set(gauge(status.waypoint.number.get()));
-        metrics.epoch_number.set(gauge(status.epoch.number.0));
-        metrics.epoch_validators.set(gauge(status.epoch.validators.len() as u64));
-        metrics.sync_target_number.set(gauge(status.sync.target.get()));
-        metrics.sync_phase.reset();
-        metrics.sync_phase.with_label_values(&[status.sync.phase.name()]).set(1);
-        raise(&metrics.sync_batches, status.sync.batches);
-        raise(&metrics.sync_batches_replayed, status.sync.batches_replayed);
-        raise(&metrics.sync_batches_announced, status.sync.batches_announced);
-        raise(&metrics.sync_transactions, status.sync.transactions);
-        raise(&metrics.sync_received_bytes, status.sync.bytes_received);
-        sample_foresight(&status, metrics);
-        sample_consensus(status.consensus.as_ref(), metrics);
-        let silence = status.health.silence.as_ref().map(|it| it.silence.name());
-        for name in Silence::NAMES {
-            metrics.consensus_silence.with_label_values(&[name]).set((silence == Some(name)).into());
-        }
-        sample_pipeline(&status.sync, metrics);
+        sample_status(&self.read()?, metrics);
         let io = self.store.io_counts();
         raise(&metrics.storage_keys_read, io.keys);
         raise(&metrics.storage_blocks_read, io.blocks);
         raise(&metrics.storage_syncs, io.syncs);
         raise(&metrics.storage_written_bytes, io.bytes_written);
-        raise(&metrics.serve_answers, status.serve.answers);
-        raise(&metrics.serve_bytes, status.serve.bytes);
-        raise(&metrics.serve_cache_hits, status.serve.cache_hits);
-        raise(&metrics.serve_cache_misses, status.serve.cache_misses);
-        metrics.serve_cache_bytes.set(gauge(status.serve.cache_bytes));
-        raise(&metrics.serve_refused_busy, status.serve.refused_busy);
-        sample_resources(&status, metrics);
         raise(&metrics.log_lines_lost, self.log.lines_lost());
         for (reason, count) in self.transport.turned_away() {
             raise(&metrics.network_turned_away.with_label_values(&[reason.name()]), count);
         }
-        sample_mesh(&status.mesh, metrics);
-        sample_peers(&status.peers, &status.configured_peers, status.shared_keys.len(), metrics);
-        if let Some(exchange) = &status.exchange {
-            sample_exchange(exchange, metrics);
-        }
-        metrics.pool_pending.set(gauge(status.pool.pending as u64));
-        metrics.pool_queued.set(gauge(status.pool.queued as u64));
-        metrics.pool_bytes.set(gauge(status.pool.bytes as u64));
-        metrics.pool_tip_min_wei.set(gauge(status.pool.tip_min_wei));
         metrics.pool_journal_bytes.set(gauge(self.forwarder.journal_bytes()));
         for (reason, count) in self.pool.refused() {
             raise(&metrics.pool_refused.with_label_values(&[reason.name()]), count);
         }
         Ok(())
     }
+}
+
+/// Samples everything that a status has.
+pub(super) fn sample_status(status: &NodeStatus, metrics: &Metrics) {
+    metrics.head_number.set(gauge(status.head.number.get()));
+    metrics.unknown_forks.set(gauge(status.rules.unknown.len() as u64));
+    sample_health(&status.health, metrics);
+    metrics.progress_ratio.set(status.progress.percent / 100.0);
+    metrics.certificate_number.set(gauge(status.waypoint.number.get()));
+    metrics.epoch_number.set(gauge(status.epoch.number.0));
+    metrics.epoch_validators.set(gauge(status.epoch.validators.len() as u64));
+    metrics.sync_target_number.set(gauge(status.sync.target.get()));
+    metrics.sync_phase.reset();
+    metrics.sync_phase.with_label_values(&[status.sync.phase.name()]).set(1);
+    raise(&metrics.sync_batches, status.sync.batches);
+    raise(&metrics.sync_batches_replayed, status.sync.batches_replayed);
+    raise(&metrics.sync_batches_announced, status.sync.batches_announced);
+    raise(&metrics.sync_transactions, status.sync.transactions);
+    raise(&metrics.sync_received_bytes, status.sync.bytes_received);
+    sample_foresight(status, metrics);
+    sample_consensus(status.consensus.as_ref(), metrics);
+    let silence = status.health.silence.as_ref().map(|it| it.silence.name());
+    for name in Silence::NAMES {
+        metrics.consensus_silence.with_label_values(&[name]).set((silence == Some(name)).into());
+    }
+    sample_pipeline(&status.sync, metrics);
+    raise(&metrics.serve_answers, status.serve.answers);
+    raise(&metrics.serve_bytes, status.serve.bytes);
+    raise(&metrics.serve_cache_hits, status.serve.cache_hits);
+    raise(&metrics.serve_cache_misses, status.serve.cache_misses);
+    metrics.serve_cache_bytes.set(gauge(status.serve.cache_bytes));
+    raise(&metrics.serve_refused_busy, status.serve.refused_busy);
+    sample_resources(status, metrics);
+    sample_mesh(&status.mesh, metrics);
+    sample_peers(&status.peers, &status.configured_peers, status.shared_keys.len(), metrics);
+    if let Some(exchange) = &status.exchange {
+        sample_exchange(exchange, metrics);
+    }
+    metrics.pool_pending.set(gauge(status.pool.pending as u64));
+    metrics.pool_queued.set(gauge(status.pool.queued as u64));
+    metrics.pool_bytes.set(gauge(status.pool.bytes as u64));
+    metrics.pool_tip_min_wei.set(gauge(status.pool.tip_min_wei));
 }
 
 /// Samples readiness and its blocker. An unknown value is NaN, because it is hard to alert on a series that comes and
