@@ -5,6 +5,8 @@ mod sync;
 mod table;
 pub(super) mod units;
 mod watch;
+#[cfg(test)]
+mod wording_tests;
 
 use std::{path::PathBuf, time::Duration};
 

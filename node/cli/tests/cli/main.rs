@@ -29,6 +29,7 @@ mod socket;
 mod status;
 mod top;
 mod urls;
+mod wording;
 
 use std::{
     fs,
