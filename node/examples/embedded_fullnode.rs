@@ -50,7 +50,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // The embedded fullnode: a key of its own, and one peer. Other settings have their defaults.
     let mut config = self::config(dir.path(), "fullnode");
     keys::create(&config.key_file)?;
-    config.network.peers.push(validator.peer_address().to_string().parse()?);
+    config.network.peers.push(validator.peer_address().into());
     let mut node = Node::start(&config, log).await?;
     let api = node.api_address();
     writeln!(stdout(), "{}", node.ready_line())?;
