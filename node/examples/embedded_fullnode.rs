@@ -14,8 +14,8 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use slipstream_config::{NodeConfig, Role};
 use slipstream_base::{Log, clock::SystemClock, genesis_file, keys};
+use slipstream_config::{NodeConfig, Role};
 use slipstream_node::Node;
 use slipstream_types::Clock as _;
 use tokio::{
