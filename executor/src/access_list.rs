@@ -7,15 +7,15 @@ use alloy_eips::{
     eip7702::RecoveredAuthorization,
 };
 use alloy_primitives::{Address, B256, U256};
+use slipstream_storage::StateReader;
 
 use crate::{
     call::{CALL_GAS_MAX, CallRequest, error},
     env::BatchEnv,
     error::ExecuteError,
-    evm::{Listing, Machine, is_precompile},
+    evm::{ExecutionState, Listing, Machine, is_precompile},
     interrupt::Interrupt,
     overrides::Overridden,
-    reader::StateReader,
 };
 
 /// The access list of a call, and the gas that the call uses with it.
@@ -36,7 +36,7 @@ pub struct AccessListOutcome {
 /// # Errors
 /// If the call cannot be tried, or was interrupted.
 pub fn create_access_list(
-    state: &dyn StateReader,
+    state: &dyn ExecutionState,
     env: &BatchEnv,
     request: &CallRequest,
     interrupt: &Interrupt,

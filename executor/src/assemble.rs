@@ -5,10 +5,9 @@ use slipstream_types::limits;
 use crate::{
     env::BatchEnv,
     error::ExecuteError,
-    evm::Machine,
+    evm::{ExecutionState, Machine},
     interrupt::Interrupt,
     outcome::{Batch, Outcome, Refusal},
-    reader::StateReader,
     transaction::Transaction,
 };
 
@@ -126,7 +125,7 @@ pub struct Built {
 /// # Errors
 /// If the state is unreadable, or the outcome exceeds its formats. Candidates never cause errors.
 pub fn build(
-    state: &dyn StateReader,
+    state: &dyn ExecutionState,
     env: &BatchEnv,
     candidates: &mut dyn Candidates,
     limits: &BuildLimits,
@@ -141,7 +140,7 @@ pub fn build(
 /// As [`build`], and [`ExecuteError::Interrupted`] if the clock ends the whole build.
 pub fn build_by(
     clock: &mut dyn BuildClock,
-    state: &dyn StateReader,
+    state: &dyn ExecutionState,
     env: &BatchEnv,
     candidates: &mut dyn Candidates,
     limits: &BuildLimits,

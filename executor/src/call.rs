@@ -3,14 +3,14 @@
 use alloy_eips::{eip2930::AccessList, eip7702::RecoveredAuthorization};
 use alloy_primitives::{Address, Bytes, U256};
 use alloy_sol_types::decode_revert_reason;
+use slipstream_storage::StateReader;
 
 use crate::{
     env::BatchEnv,
     error::{ExecuteError, Rejection},
-    evm::{Executed, Machine, RunError},
+    evm::{Executed, ExecutionState, Machine, RunError},
     interrupt::Interrupt,
     overrides::{Overridden, Overrides},
-    reader::StateReader,
 };
 
 /// Maximum gas that a call may use, whatever the chain's limit. It bounds the time that one request can take from a node.
@@ -106,7 +106,7 @@ pub enum EstimateError {
 /// # Errors
 /// If the call cannot be tried, or was interrupted. A call that reverts is an outcome, not an error.
 pub fn call(
-    state: &dyn StateReader,
+    state: &dyn ExecutionState,
     env: &BatchEnv,
     request: &CallRequest,
     interrupt: &Interrupt,
@@ -139,7 +139,7 @@ impl CallOutcome {
 /// # Errors
 /// If no limit suffices, or the search was interrupted.
 pub fn estimate_gas(
-    state: &dyn StateReader,
+    state: &dyn ExecutionState,
     env: &BatchEnv,
     request: &CallRequest,
     interrupt: &Interrupt,

@@ -1,7 +1,7 @@
 //! Executes batches: runs Ethereum transactions through `revm`, over a view of the state that another crate owns.
 //!
 //! The crate decodes and checks transactions and runs them in order. It returns a batch's results: receipts, the *net* state delta,
-//! the working set as hints, and gas. Its only I/O is to read through [`StateReader`]; commits, roots and certificates belong to
+//! the working set as hints, and gas. Its only I/O is to read through [`StateReader`](slipstream_storage::StateReader); commits, roots and certificates belong to
 //! other crates. A [`Session`] owns what a node keeps from batch to batch, and its threads. Everything else keeps no state between
 //! calls.
 //!
@@ -10,7 +10,7 @@
 //!  pool ─ build ────────────────────────┼─▶ execute ─▶ evm (revm) ─▶ Outcome┼─▶ Delta     ─ seal ─▶ header and blobs
 //!  header ─ BatchEnv ───────────────────┘                 │  ▲              └─▶ Hints
 //!                                                   reads ▼  │
-//!         StateReader: storage::View │ Warm (read ahead by hints, over a View) │ State (batches ahead, over a View) │ MemoryState
+//!      ExecutionState: storage::View │ Warm (read ahead by hints, over a View) │ State (batches ahead, over a View) │ MemoryState
 //! ```
 //!
 //! * [`transaction`] and [`body`]: decoding by the chain's rules; senders are recovered in parallel.
@@ -31,10 +31,11 @@
 //! Invariants: the outcome is a function of state, environment and transactions alone. Hints, warm data, conflicts and
 //! thread counts change how long execution takes, never its result. With values from hints, that holds once
 //! [`Warm::confirm`] finds all of them right. [`execute`] accepts every batch that [`build`] made: a proposer's limits
-//! are the same or stricter. The crate trusts its [`StateReader`] alone.
+//! are the same or stricter. The crate trusts its [`ExecutionState`] alone.
 //!
 //! ```
-//! use slipstream_executor::{BatchEnv, MemoryState, execute};
+//! use slipstream_executor::{BatchEnv, execute};
+//! use slipstream_storage::MemoryState;
 //! use slipstream_types::{Address, Genesis};
 //!
 //! let genesis = Genesis::default();
@@ -63,7 +64,6 @@ pub mod overrides;
 pub mod parallel;
 pub mod predict;
 pub mod prefetch;
-pub mod reader;
 pub mod seal;
 pub mod senders;
 pub mod session;
@@ -82,7 +82,7 @@ pub use config::{ExecutorConfig, HintsMode};
 pub use difference::{Difference, difference};
 pub use env::{Basis, BatchEnv, SpecId, chain_spec};
 pub use error::{ExecuteError, MoveError, Rejection};
-pub use evm::{AnalysedCode, check_static, precompiles};
+pub use evm::{AnalysedCode, ExecutionState, check_static, precompiles};
 pub use hinting::{hint_context, open_hints, seal_hints, seal_hints_with_values};
 pub use hot::{HotCache, HotStats, Touched};
 pub use interrupt::Interrupt;
@@ -95,7 +95,6 @@ pub use parallel::{Bug, Eager, Faults, ParallelStats, Workers};
 pub use prefetch::{
     Backend as PrefetchBackend, PrefetchLimits, PrefetchStats, Prefetcher, Wanted, Warm, WarmStats,
 };
-pub use reader::{MemoryState, StateReader};
 pub use seal::{Sealed, seal};
 pub use senders::Senders;
 pub use session::{Ahead, AheadUse, Executed, OrderedBatch, Session, SessionError, StallStats, Trust, Way};

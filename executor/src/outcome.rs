@@ -12,9 +12,8 @@ use crate::{
     access::{self, AccessSet},
     env::BatchEnv,
     error::{ExecuteError, Rejection},
-    evm::{Executed, Finished, Machine, Reads, RunError, Verdict},
+    evm::{Executed, ExecutionState, Finished, Machine, Reads, RunError, Verdict},
     hot::Touched,
-    reader::StateReader,
     transaction::Transaction,
 };
 
@@ -53,7 +52,7 @@ impl Outcome {
 /// # Errors
 /// On the first transaction that is invalid at its place, or if the state is unreadable.
 pub fn execute(
-    state: &dyn StateReader,
+    state: &dyn ExecutionState,
     env: &BatchEnv,
     transactions: &[Transaction],
 ) -> Result<Outcome, ExecuteError> {
@@ -66,7 +65,7 @@ pub fn execute(
 /// As [`execute`].
 #[doc(hidden)]
 pub fn execute_silently(
-    state: &dyn StateReader,
+    state: &dyn ExecutionState,
     env: &BatchEnv,
     transactions: &[Transaction],
 ) -> Result<Outcome, ExecuteError> {

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
-use slipstream_storage::StorageError;
+use slipstream_storage::{StateReader, StorageError};
 use slipstream_types::{AccountValue, BatchNumber, Digest};
 
 use crate::{
     env::BatchEnv,
     error::MoveError,
-    evm::{AnalysedCode, Moved, is_precompile},
-    reader::StateReader,
+    evm::{AnalysedCode, ExecutionState, Moved, is_precompile},
 };
 
 /// Changes of the state and the batch that one call sees. A caller that accepts them from outside must bound accounts,
@@ -160,13 +159,13 @@ impl AccountOverride {
 
 /// A state with overrides over it.
 pub(crate) struct Overridden<'a> {
-    below: &'a dyn StateReader,
+    below: &'a dyn ExecutionState,
     overrides: &'a Overrides,
     codes: BTreeMap<Digest, Bytes>,
 }
 
 impl<'a> Overridden<'a> {
-    pub(crate) fn new(below: &'a dyn StateReader, overrides: &'a Overrides) -> Self {
+    pub(crate) fn new(below: &'a dyn ExecutionState, overrides: &'a Overrides) -> Self {
         let codes = overrides.accounts.values().filter_map(|account| account.code.as_ref());
         let codes = codes.map(|code| (Digest::from(keccak256(code)), code.clone())).collect();
         Self { below, overrides, codes }
@@ -196,14 +195,16 @@ impl StateReader for Overridden<'_> {
         }
     }
 
-    fn analysed(&self, hash: &Digest) -> Option<AnalysedCode> {
-        self.below.analysed(hash)
-    }
-
     fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
         match self.overrides.block.hashes.get(&number.get()) {
             Some(hash) => Ok(Some(Digest::from(*hash))),
             None => self.below.header_digest(number),
         }
+    }
+}
+
+impl ExecutionState for Overridden<'_> {
+    fn analysed(&self, hash: &Digest) -> Option<AnalysedCode> {
+        self.below.analysed(hash)
     }
 }

@@ -12,11 +12,10 @@ use crate::{
     call::{CALL_GAS_MAX, CallRequest, error},
     env::BatchEnv,
     error::ExecuteError,
-    evm::{Calls, Executed, Geth, Look, Machine, Replay, Tracing},
+    evm::{Calls, Executed, ExecutionState, Geth, Look, Machine, Replay, Tracing},
     interrupt::Interrupt,
     outcome,
     overrides::{Overridden, Overrides},
-    reader::StateReader,
     transaction::Transaction,
 };
 
@@ -91,7 +90,7 @@ impl<'a> Rerun<'a> {
     /// # Errors
     /// If the state cannot be read.
     pub fn new(
-        state: &'a dyn StateReader,
+        state: &'a dyn ExecutionState,
         env: &'a BatchEnv,
         bytes_max: usize,
         interrupt: &Interrupt,
@@ -181,7 +180,7 @@ impl<'a> Rerun<'a> {
 /// # Errors
 /// If it cannot be executed, or the trace is too long.
 pub fn trace_call(
-    state: &dyn StateReader,
+    state: &dyn ExecutionState,
     env: &BatchEnv,
     request: &CallRequest,
     options: &GethDebugTracingOptions,
@@ -202,7 +201,7 @@ pub fn trace_call(
 /// # Errors
 /// If one cannot be executed, or the traces are too long.
 pub fn replay_calls(
-    state: &dyn StateReader,
+    state: &dyn ExecutionState,
     env: &BatchEnv,
     overrides: &Overrides,
     calls: &[(CallRequest, TraceTypes)],

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use alloy_primitives::{Address, B256, Bytes, U256};
 use alloy_sol_types::SolCall;
-use slipstream_storage::StorageError;
+use slipstream_storage::{StateReader, StorageError};
 use slipstream_types::{
     BatchHeader, BatchNumber, Delta, Epoch, Failures, PublicKey, StateKey, StateValue, Validator,
     ValidatorSet,
@@ -13,7 +13,6 @@ use slipstream_types::{
 };
 
 use self::interface::Validators as Contract;
-use crate::reader::StateReader;
 
 /// Returns the validators of the next epoch if the batch ends its own, from the state before it and its changes. A
 /// chain whose genesis names no validators contract keeps its validators. If the contract's set is invalid, the epoch

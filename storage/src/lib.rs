@@ -10,6 +10,7 @@
 //!
 //! * [`Store`]: the handle: open, commit, certificates, the ledger's parts by number or hash.
 //! * [`View`]: the state as it was at one head; [`Speculation`]: the root that a delta would give.
+//! * [`StateReader`]: reads one state: a view, or a [`MemoryState`] of tests and tools.
 //! * [`Blobs`]: a range of the stored ledger, for serving; [`Store::prune`]: deletes what lies beyond the configured
 //!   windows.
 //! * [`ProvableState`]: a recent state, with proofs of single rows.
@@ -96,6 +97,7 @@ mod provable;
 mod prune;
 mod range_delta;
 mod read_only;
+mod reader;
 mod repair;
 mod reserve;
 mod restore;
@@ -157,6 +159,7 @@ pub use range_delta::{
     CheckedRangeDelta, RANGE_DELTA_BATCHES_MAX, RangeDelta, RangeDeltaChunk, RangeDeltaTakeover,
 };
 pub use read_only::ReadOnly;
+pub use reader::{MemoryState, StateReader};
 pub use repair::{KEYS_TOLD_MAX, LEVELS_MAX, Opened, Part, Repair, Repaired, StateAt, Wanted};
 pub use restore::{Checked, RESTORE_RANGES_BITS, Restore};
 pub use reverse_delta::{PastStates, REVERSE_DELTA_BATCHES_MAX, StateBacklog};

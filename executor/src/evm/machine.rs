@@ -19,6 +19,7 @@ use super::{
     interrupting::{self, Pace},
     observe::{self, Observed, ObservedContext, ObservedEvm},
     recorder::{ReadError, Recorder},
+    state::ExecutionState,
     system_calls, words,
     working_set::WorkingSet,
 };
@@ -29,7 +30,6 @@ use crate::{
     hot::Touched,
     interrupt::Interrupt,
     overrides::{BlockOverrides, Overrides, moved},
-    reader::StateReader,
     transaction::Transaction,
 };
 
@@ -95,7 +95,7 @@ pub(crate) enum RunError {
 
 impl<'a> Machine<'a> {
     /// Makes a machine for the batch's transactions; makes the system calls that come before them.
-    pub(crate) fn new(state: &'a dyn StateReader, env: &'a BatchEnv) -> Result<Self, ExecuteError> {
+    pub(crate) fn new(state: &'a dyn ExecutionState, env: &'a BatchEnv) -> Result<Self, ExecuteError> {
         Self::bare(state, env).with_system_calls()
     }
 
@@ -107,7 +107,7 @@ impl<'a> Machine<'a> {
     /// Makes a machine for one call outside of transactions. It skips the checks of nonce, sender and gas limit, and
     /// takes a fee only if the call offers one. `interrupt` can end the call.
     pub(crate) fn for_call(
-        state: &'a dyn StateReader,
+        state: &'a dyn ExecutionState,
         env: &'a BatchEnv,
         request: &CallRequest,
         interrupt: &Interrupt,
@@ -120,7 +120,7 @@ impl<'a> Machine<'a> {
     /// As [`Machine::for_call`], for several calls; each must be [prepared](Machine::prepare_call). Applies only the
     /// overrides that belong to neither the state nor the environment.
     pub(crate) fn for_calls(
-        state: &'a dyn StateReader,
+        state: &'a dyn ExecutionState,
         env: &'a BatchEnv,
         overrides: &Overrides,
         interrupt: &Interrupt,
@@ -140,7 +140,7 @@ impl<'a> Machine<'a> {
     /// Makes a machine that executes the batch's transactions again, and makes the system calls first. `interrupt` can
     /// end it.
     pub(crate) fn for_rerun(
-        state: &'a dyn StateReader,
+        state: &'a dyn ExecutionState,
         env: &'a BatchEnv,
         interrupt: &Interrupt,
     ) -> Result<Self, ExecuteError> {
@@ -150,7 +150,7 @@ impl<'a> Machine<'a> {
     /// Makes a machine for consecutive calls in one batch, whose gas the caller bounds. It makes the system calls
     /// first. It skips checks of senders and, unless the calls are validated, of nonces and fees.
     pub(crate) fn for_simulation(
-        state: &'a dyn StateReader,
+        state: &'a dyn ExecutionState,
         env: &'a BatchEnv,
         overrides: &Overrides,
         is_validated: bool,
@@ -178,7 +178,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Makes a machine that records no observations. `interrupt` can end its transactions.
-    fn interruptible(state: &'a dyn StateReader, env: &'a BatchEnv, interrupt: &Interrupt) -> Self {
+    fn interruptible(state: &'a dyn ExecutionState, env: &'a BatchEnv, interrupt: &Interrupt) -> Self {
         let mut machine = Self::silent(state, env);
         if !interrupt.is_never() {
             machine.obey(interrupt);
@@ -194,19 +194,19 @@ impl<'a> Machine<'a> {
     }
 
     /// Makes a machine whose transactions return their effects and record no observations.
-    pub(crate) fn silent(state: &'a dyn StateReader, env: &'a BatchEnv) -> Self {
+    pub(crate) fn silent(state: &'a dyn ExecutionState, env: &'a BatchEnv) -> Self {
         let database = State::builder().with_database(Recorder::new(state, env)).build();
         let evm = observe::build_silent(database, env, None);
         Self { evm, env, interrupt: Interrupt::never(), is_observed: false }
     }
 
-    fn bare(state: &'a dyn StateReader, env: &'a BatchEnv) -> Self {
+    fn bare(state: &'a dyn ExecutionState, env: &'a BatchEnv) -> Self {
         Self::over(State::builder().with_database(Recorder::new(state, env)).build(), env, state)
     }
 
     /// Makes a machine for the batch's transactions that records their observations. The state's interrupt can end
     /// them.
-    pub(super) fn over(database: Database<'a>, env: &'a BatchEnv, state: &dyn StateReader) -> Self {
+    pub(super) fn over(database: Database<'a>, env: &'a BatchEnv, state: &dyn ExecutionState) -> Self {
         let evm = observe::build(database, env, state.watch());
         let mut machine = Self { evm, env, interrupt: Interrupt::never(), is_observed: true };
         let interrupt = state.interrupt();

@@ -26,6 +26,7 @@ mod preimages;
 mod recorder;
 mod speculate;
 mod spoil;
+mod state;
 mod system_calls;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -44,6 +45,7 @@ pub(crate) use footprint::Spends;
 pub(crate) use listing::Listing;
 pub(crate) use machine::{Executed, Finished, Machine, RunError};
 pub(crate) use speculate::{Reads, Speculator, Verdict};
+pub use state::ExecutionState;
 pub(crate) use tracing::{Calls, Geth, Look, Replay, Tracing};
 pub(crate) use transfers::Transfers;
 pub(crate) use versions::Versions;

@@ -8,8 +8,11 @@ use revm::{
 use slipstream_storage::StorageError;
 use slipstream_types::{BatchNumber, Digest, hints::Preimage};
 
-use super::{adapter::account_info, code::AnalysedCode, versions::Versions, working_set::WorkingSet};
-use crate::{env::BatchEnv, error::ExecuteError, interrupt::Interrupt, reader::StateReader};
+use super::{
+    adapter::account_info, code::AnalysedCode, state::ExecutionState, versions::Versions,
+    working_set::WorkingSet,
+};
+use crate::{env::BatchEnv, error::ExecuteError, interrupt::Interrupt};
 
 /// A failed read on its way through revm.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +29,7 @@ impl From<StorageError> for ReadError {
 
 /// Reads from the state; see the module.
 pub(crate) struct Recorder<'a> {
-    state: &'a dyn StateReader,
+    state: &'a dyn ExecutionState,
     /// Source of code that other threads may have analysed already; `None` reads it from the state.
     shared: Option<&'a Versions<'a>>,
     env: &'a BatchEnv,
@@ -38,7 +41,7 @@ pub(crate) struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    pub(super) fn new(state: &'a dyn StateReader, env: &'a BatchEnv) -> Self {
+    pub(super) fn new(state: &'a dyn ExecutionState, env: &'a BatchEnv) -> Self {
         Self {
             state,
             shared: None,
@@ -137,7 +140,7 @@ impl DatabaseRef for Recorder<'_> {
 }
 
 /// Returns the state's code by its hash, analysed.
-pub(super) fn read_code(state: &dyn StateReader, hash: B256) -> Result<AnalysedCode, ReadError> {
+pub(super) fn read_code(state: &dyn ExecutionState, hash: B256) -> Result<AnalysedCode, ReadError> {
     let digest = Digest::from(hash);
     if let Some(code) = state.analysed(&digest) {
         return Ok(code);
@@ -148,7 +151,7 @@ pub(super) fn read_code(state: &dyn StateReader, hash: B256) -> Result<AnalysedC
 
 /// BLOCKHASH of a batch before this one; zero if it is unknown.
 pub(super) fn read_block_hash(
-    state: &dyn StateReader,
+    state: &dyn ExecutionState,
     env: &BatchEnv,
     number: u64,
 ) -> Result<B256, StorageError> {

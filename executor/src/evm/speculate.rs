@@ -16,9 +16,10 @@ use super::{
     machine::{Executed, Machine},
     observe::{self, COMMUTING_BITS_MAX, Observed, ObservedEvm},
     recorder::{ReadError, Recorder},
+    state::ExecutionState as _,
     versions::Versions,
 };
-use crate::{error::ExecuteError, interrupt::Interrupt, reader::StateReader as _, transaction::Transaction};
+use crate::{error::ExecuteError, interrupt::Interrupt, transaction::Transaction};
 
 /// Initial capacity for a transaction's reads.
 const READS: usize = 32;

@@ -19,7 +19,7 @@ use revm::{
     primitives::KECCAK_EMPTY,
     state::{Account, AccountInfo},
 };
-use slipstream_storage::StorageError;
+use slipstream_storage::{StateReader, StorageError};
 use slipstream_types::{AccountValue, BatchNumber, Digest};
 
 use super::{
@@ -27,8 +27,9 @@ use super::{
     code::AnalysedCode,
     machine::Executed,
     recorder::{self, ReadError},
+    state::ExecutionState,
 };
-use crate::{env::BatchEnv, interrupt::Interrupt, predict::JumpWatch, reader::StateReader};
+use crate::{env::BatchEnv, interrupt::Interrupt, predict::JumpWatch};
 
 /// Number of locks per table: enough that a few threads seldom contend.
 const SHARDS: usize = 64;
@@ -83,7 +84,7 @@ struct SlotEntry {
 
 /// The versions of a batch's rows; see the module.
 pub(crate) struct Versions<'a> {
-    state: &'a dyn StateReader,
+    state: &'a dyn ExecutionState,
     env: &'a BatchEnv,
     accounts: Sharded<Address, AccountEntry>,
     slots: Sharded<(Address, U256), SlotEntry>,
@@ -91,7 +92,7 @@ pub(crate) struct Versions<'a> {
 }
 
 impl<'a> Versions<'a> {
-    pub(crate) fn new(state: &'a dyn StateReader, env: &'a BatchEnv) -> Self {
+    pub(crate) fn new(state: &'a dyn ExecutionState, env: &'a BatchEnv) -> Self {
         Self { state, env, accounts: Sharded::new(), slots: Sharded::new(), codes: Mutex::default() }
     }
 
@@ -239,14 +240,6 @@ impl AccountEntry {
 
 /// Reads the state before the batch, and keeps every row for later readers.
 impl StateReader for Versions<'_> {
-    fn watch(&self) -> Option<&Arc<JumpWatch>> {
-        self.state.watch()
-    }
-
-    fn interrupt(&self) -> Interrupt {
-        self.state.interrupt()
-    }
-
     fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
         if let Some(before) = self.accounts.shard(address).get(address).and_then(|entry| entry.before) {
             return Ok(before);
@@ -273,5 +266,15 @@ impl StateReader for Versions<'_> {
 
     fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
         self.state.header_digest(number)
+    }
+}
+
+impl ExecutionState for Versions<'_> {
+    fn watch(&self) -> Option<&Arc<JumpWatch>> {
+        self.state.watch()
+    }
+
+    fn interrupt(&self) -> Interrupt {
+        self.state.interrupt()
     }
 }

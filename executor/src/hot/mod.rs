@@ -26,9 +26,8 @@ use serde::{Deserialize, Serialize};
 use slipstream_types::{AccountValue, Delta, Digest, Hints, StateKey, StateValue};
 
 use crate::{
-    evm::AnalysedCode,
+    evm::{AnalysedCode, ExecutionState},
     overlay::{Layer, Overlay, Stacked},
-    reader::StateReader,
 };
 
 /// Memory of a row in bytes: key and value in a table that is at least half full, and the key once more in `ages`.
@@ -224,7 +223,7 @@ impl HotCache {
 
     /// Reads the state after the batch whose header has the digest `at`: cached rows from the cache, the others from
     /// `below`, which must be that state. If the cache belongs to another state, every row comes from `below`.
-    pub fn reader<'a>(&'a self, at: Digest, below: &'a dyn StateReader) -> Stacked<'a> {
+    pub fn reader<'a>(&'a self, at: Digest, below: &'a dyn ExecutionState) -> Stacked<'a> {
         static NO_LAYERS: Overlay = Overlay::new();
         Stacked::new(&NO_LAYERS, self.is_at(at).then_some(self), below)
     }

@@ -3,19 +3,22 @@
 use std::sync::Arc;
 
 use alloy_primitives::{Address, B256, Bytes, U256};
-use slipstream_storage::{StorageError, View};
+use slipstream_storage::{StateReader, StorageError, View};
 use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue};
 
 use super::Overlay;
 use crate::{
-    evm::AnalysedCode, hot::HotCache, interrupt::Interrupt, predict::JumpWatch, prefetch::Warm,
-    reader::StateReader,
+    evm::{AnalysedCode, ExecutionState},
+    hot::HotCache,
+    interrupt::Interrupt,
+    predict::JumpWatch,
+    prefetch::Warm,
 };
 
 /// The state after a batch: a committed state, with the changes of the batches since then.
 #[derive(Clone, Copy)]
 pub struct State<'a> {
-    base: &'a dyn StateReader,
+    base: &'a dyn ExecutionState,
     /// Digest of the header of the batch whose resulting state `base` is.
     at: Digest,
     overlay: &'a Overlay,
@@ -32,7 +35,7 @@ impl<'a> State<'a> {
     }
 
     /// As [`State::on`], over any reader of the state after the batch whose header has the digest `at`.
-    pub fn over(base: &'a dyn StateReader, at: Digest, overlay: &'a Overlay) -> Option<State<'a>> {
+    pub fn over(base: &'a dyn ExecutionState, at: Digest, overlay: &'a Overlay) -> Option<State<'a>> {
         let is_whole = overlay.tip().is_none() || overlay.reaches(at);
         is_whole.then_some(State { base, at, overlay })
     }
@@ -48,7 +51,7 @@ impl<'a> State<'a> {
     }
 
     /// A reader of the state. Reads cached rows from the cache, and the rest from its [base](State::base).
-    pub(crate) fn reader_with<'b>(&self, hot: &'b HotCache, base: &'b dyn StateReader) -> Stacked<'b>
+    pub(crate) fn reader_with<'b>(&self, hot: &'b HotCache, base: &'b dyn ExecutionState) -> Stacked<'b>
     where
         'a: 'b,
     {
@@ -63,11 +66,11 @@ impl<'a> State<'a> {
 
     /// The reader below the layers: the committed state, or rows that were read ahead from a state that this one
     /// [covers](State::covers).
-    pub(crate) fn base<'b>(&self, warm: Option<&'b Warm>) -> &'b dyn StateReader
+    pub(crate) fn base<'b>(&self, warm: Option<&'b Warm>) -> &'b dyn ExecutionState
     where
         'a: 'b,
     {
-        warm.map_or(self.base, |warm| warm as &dyn StateReader)
+        warm.map_or(self.base, |warm| warm as &dyn ExecutionState)
     }
 
     /// Whether this state is the one after that batch, except for the rows in the layers.
@@ -81,7 +84,7 @@ impl<'a> State<'a> {
 pub struct Stacked<'a> {
     overlay: &'a Overlay,
     hot: Option<&'a HotCache>,
-    base: &'a dyn StateReader,
+    base: &'a dyn ExecutionState,
     watch: Option<Arc<JumpWatch>>,
     interrupt: Interrupt,
 }
@@ -90,7 +93,7 @@ impl<'a> Stacked<'a> {
     pub(crate) fn new(
         overlay: &'a Overlay,
         hot: Option<&'a HotCache>,
-        base: &'a dyn StateReader,
+        base: &'a dyn ExecutionState,
     ) -> Stacked<'a> {
         Stacked { overlay, hot, base, watch: None, interrupt: Interrupt::never() }
     }
@@ -124,14 +127,6 @@ impl<'a> Stacked<'a> {
 }
 
 impl StateReader for Stacked<'_> {
-    fn watch(&self) -> Option<&Arc<JumpWatch>> {
-        self.watch.as_ref()
-    }
-
-    fn interrupt(&self) -> Interrupt {
-        self.interrupt.clone()
-    }
-
     fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
         match self.row(&StateKey::Account(*address)) {
             Some(Some(StateValue::Account(account))) => Ok(Some(account)),
@@ -155,6 +150,23 @@ impl StateReader for Stacked<'_> {
         }
     }
 
+    fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
+        match self.overlay.header_digest(number) {
+            Some(digest) => Ok(Some(digest)),
+            None => self.base.header_digest(number),
+        }
+    }
+}
+
+impl ExecutionState for Stacked<'_> {
+    fn watch(&self) -> Option<&Arc<JumpWatch>> {
+        self.watch.as_ref()
+    }
+
+    fn interrupt(&self) -> Interrupt {
+        self.interrupt.clone()
+    }
+
     fn analysed(&self, hash: &Digest) -> Option<AnalysedCode> {
         if let Some(code) = self.overlay.code(hash) {
             self.count_hit();
@@ -162,12 +174,5 @@ impl StateReader for Stacked<'_> {
         }
         let hot = self.hot.and_then(|hot| hot.code(&B256::from(*hash)));
         hot.or_else(|| self.base.analysed(hash))
-    }
-
-    fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
-        match self.overlay.header_digest(number) {
-            Some(digest) => Ok(Some(digest)),
-            None => self.base.header_digest(number),
-        }
     }
 }

@@ -40,9 +40,8 @@ pub use self::{
 use crate::{
     env::BatchEnv,
     error::ExecuteError,
-    evm::{Machine, Speculator, Versions},
+    evm::{ExecutionState, Machine, Speculator, Versions},
     outcome::{self, Batch, Done, Outcome, Refusal},
-    reader::StateReader,
     transaction::Transaction,
 };
 
@@ -65,7 +64,7 @@ pub struct ParallelStats {
 /// # Errors
 /// Those of [`execute`](crate::execute).
 pub fn execute(
-    state: &dyn StateReader,
+    state: &dyn ExecutionState,
     env: &BatchEnv,
     transactions: &[Transaction],
     conflicts: &Conflicts,
@@ -92,7 +91,7 @@ pub fn execute(
 
 /// Executes a batch whose transactions depend on each other a lot: see the module.
 fn run_ahead_of_turn(
-    state: &dyn StateReader,
+    state: &dyn ExecutionState,
     env: &BatchEnv,
     transactions: &[Transaction],
     plan: Plan,

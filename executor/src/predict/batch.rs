@@ -8,6 +8,7 @@ use alloy_primitives::{
     map::{AddressMap, HashSet},
 };
 use rayon::prelude::*;
+use slipstream_storage::{MemoryState, StateReader};
 use slipstream_types::{
     Conflicts, Hints, StateKey,
     hints::{self, AccountHints},
@@ -17,7 +18,6 @@ use super::{PredictMode, Predicted, Predictors};
 use crate::{
     access::{AccessSet, conflicts},
     env::BatchEnv,
-    reader::{MemoryState, StateReader},
     transaction::Transaction,
 };
 

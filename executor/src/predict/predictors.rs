@@ -13,7 +13,7 @@ use alloy_primitives::{
     map::{HashMap, HashSet},
 };
 use parking_lot::{Mutex, RwLock};
-use slipstream_storage::{StorageError, Store};
+use slipstream_storage::{StateReader, StorageError, Store};
 use slipstream_types::Digest;
 
 use super::{
@@ -23,7 +23,7 @@ use super::{
     saved::Saved,
     watch::JumpWatch,
 };
-use crate::{env::BatchEnv, reader::StateReader, transaction::Transaction};
+use crate::{env::BatchEnv, transaction::Transaction};
 
 /// Contracts whose calls are counted. Beyond this number, all counts are halved and those at zero dropped.
 const COUNTED_MAX: usize = 65_536;

@@ -7,6 +7,7 @@ use alloy_primitives::{
     Address, Bytes, U256,
     map::{B256Map, HashMap},
 };
+use slipstream_storage::StateReader;
 use slipstream_types::Digest;
 
 use super::{
@@ -17,7 +18,7 @@ use super::{
     ssa::ARGS_MAX,
     world::{Stopped, World},
 };
-use crate::{env::BatchEnv, reader::StateReader, transaction::Transaction};
+use crate::{env::BatchEnv, transaction::Transaction};
 
 /// Maximum number of stack words of a call: the EVM's own limit.
 const STACK_MAX: usize = 1024;

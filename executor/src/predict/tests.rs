@@ -3,6 +3,7 @@
 use alloy_consensus::{SignableTransaction, TxLegacy};
 use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, keccak256};
 use proptest::prelude::*;
+use slipstream_storage::MemoryState;
 use slipstream_types::{AccountValue, Digest, StateKey, StateValue};
 
 use super::{
@@ -12,7 +13,6 @@ use crate::{
     env::{BatchEnv, SpecId},
     outcome::execute,
     overlay::{Overlay, Stacked},
-    reader::MemoryState,
     transaction::{Envelope, Transaction},
 };
 

@@ -4,10 +4,10 @@ use alloy_primitives::{
     Address, B256, Bytes, U256,
     map::{AddressMap, B256Set, HashMap},
 };
+use slipstream_storage::StateReader;
 use slipstream_types::{AccountValue, Digest, StateKey};
 
 use super::{PredictLimits, PredictStats, Predicted, StopReason, buffer::Value};
-use crate::reader::StateReader;
 
 /// The prediction for a transaction cannot continue; its [`PredictStats`] say why.
 #[derive(Debug)]

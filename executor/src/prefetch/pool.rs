@@ -8,7 +8,7 @@ use std::{
 };
 
 use parking_lot::{Condvar, Mutex};
-use slipstream_storage::StorageError;
+use slipstream_storage::{StateReader, StorageError};
 use slipstream_types::BatchNumber;
 
 use super::{
@@ -16,7 +16,6 @@ use super::{
     load::{Load, SORTED_KEYS},
     probe::Probe,
 };
-use crate::reader::StateReader;
 
 /// Keys that a thread takes at a time for point reads; also the fewest of a multi-get.
 const POINT_KEYS: usize = 16;

@@ -8,11 +8,10 @@ use std::{
 
 use alloy_primitives::{Address, B256, Bytes, U256};
 use parking_lot::{Condvar, Mutex};
-use slipstream_storage::StorageError;
+use slipstream_storage::{MemoryState, StateReader, StorageError};
 use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue};
 
 use super::*;
-use crate::reader::{MemoryState, StateReader};
 
 /// Counts the rows that are read, and blocks multi-row reads until it is opened.
 #[derive(Clone)]

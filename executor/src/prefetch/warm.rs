@@ -9,7 +9,7 @@ use std::{
 };
 
 use alloy_primitives::{Address, B256, Bytes, U256};
-use slipstream_storage::{StorageError, View};
+use slipstream_storage::{StateReader, StorageError, View};
 use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue};
 
 use super::{
@@ -17,7 +17,7 @@ use super::{
     load::{Answer, Load, SORTED_KEYS},
     pool::Ticket,
 };
-use crate::reader::StateReader;
+use crate::evm::ExecutionState;
 
 /// A reader over the read-ahead of one batch, from one state. Misses go to the underlying reader, a view of one fixed
 /// version; so warm data is always of that version. Dropping it ends the reading.
@@ -194,3 +194,5 @@ impl<R: StateReader> StateReader for Warm<R> {
         self.load.reader.header_digest(number)
     }
 }
+
+impl<R: StateReader> ExecutionState for Warm<R> {}

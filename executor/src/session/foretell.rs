@@ -10,7 +10,7 @@ use std::sync::{
 
 use alloy_primitives::{Address, map::HashMap};
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use slipstream_storage::{StorageError, Store};
+use slipstream_storage::{StateReader, StorageError, Store};
 use slipstream_types::{B256, ChainConfig, Digest, StateKey, StateValue};
 
 use super::{OrderedBatch, SessionError};
@@ -19,7 +19,6 @@ use crate::{
     env::BatchEnv,
     hot::Touched,
     predict::{JumpWatch, PredictConfig, PredictMode, Prediction, Predictors},
-    reader::StateReader,
     transaction::Transaction,
 };
 

@@ -2,14 +2,11 @@
 
 use alloy_primitives::{Address, B256, Bytes, U256};
 use parking_lot::RwLock;
-use slipstream_storage::StorageError;
+use slipstream_storage::{StateReader, StorageError};
 use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue};
 
 use super::Hot;
-use crate::{
-    overlay::{Stacked, State},
-    reader::StateReader,
-};
+use crate::overlay::{Stacked, State};
 
 /// The known state; see the module. It locks the cache briefly at each read: predictions wait for disks and other
 /// threads, and commits must not wait for them. Hits in the cache do not count in its statistics.

@@ -7,13 +7,12 @@ use std::{
 
 use alloy_primitives::{Address, B256, Bytes, U256};
 use serde::{Deserialize, Serialize};
-use slipstream_storage::StorageError;
+use slipstream_storage::{StateReader, StorageError};
 use slipstream_types::{AccountValue, BatchNumber, Digest};
 
 use crate::{
-    evm::AnalysedCode,
+    evm::{AnalysedCode, ExecutionState},
     prefetch::{Reads, SLOW},
-    reader::StateReader,
 };
 
 /// Waits of executions since the session began.
@@ -40,14 +39,14 @@ impl Stalls {
     }
 
     /// A reader for one execution that times its reads.
-    pub(super) fn of<'a>(&'a self, inner: &'a dyn StateReader) -> Timed<'a> {
+    pub(super) fn of<'a>(&'a self, inner: &'a dyn ExecutionState) -> Timed<'a> {
         Timed { inner, stalls: self, reads: AtomicU32::new(0), slow: AtomicU32::new(0) }
     }
 }
 
 /// A reader that times its reads; see [`Stalls::of`].
 pub(super) struct Timed<'a> {
-    inner: &'a dyn StateReader,
+    inner: &'a dyn ExecutionState,
     stalls: &'a Stalls,
     reads: AtomicU32,
     slow: AtomicU32,
@@ -86,19 +85,21 @@ impl StateReader for Timed<'_> {
         self.time(|| self.inner.code(hash))
     }
 
-    fn analysed(&self, hash: &Digest) -> Option<AnalysedCode> {
-        self.inner.analysed(hash)
-    }
-
     fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
         self.inner.header_digest(number)
+    }
+}
+
+impl ExecutionState for Timed<'_> {
+    fn analysed(&self, hash: &Digest) -> Option<AnalysedCode> {
+        self.inner.analysed(hash)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reader::MemoryState;
+    use slipstream_storage::MemoryState;
 
     /// A state with slow reads, as from a disk.
     struct Slow(MemoryState, Duration);
@@ -121,6 +122,8 @@ mod tests {
             self.0.header_digest(number)
         }
     }
+
+    impl ExecutionState for Slow {}
 
     #[test]
     fn what_takes_long_counts() {

@@ -3,18 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256, map::HashMap};
-use slipstream_storage::StorageError;
+use slipstream_storage::{StateReader, StorageError};
 use slipstream_types::{AccountValue, BatchNumber, Delta, Digest, StateKey, StateValue};
 
 use crate::{
-    evm::AnalysedCode,
+    evm::{AnalysedCode, ExecutionState},
     overrides::{AccountOverride, StorageOverride},
-    reader::StateReader,
 };
 
 /// The differences from the state below.
 pub(super) struct Draft<'a> {
-    below: &'a dyn StateReader,
+    below: &'a dyn ExecutionState,
     rows: HashMap<StateKey, Option<StateValue>>,
     /// Contracts that have no slots except those in `rows`.
     emptied: BTreeSet<Address>,
@@ -24,7 +23,7 @@ pub(super) struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    pub(super) fn over(below: &'a dyn StateReader) -> Draft<'a> {
+    pub(super) fn over(below: &'a dyn ExecutionState) -> Draft<'a> {
         let (rows, emptied) = (HashMap::default(), BTreeSet::new());
         Draft { below, rows, emptied, codes: BTreeMap::new(), hashes: BTreeMap::new() }
     }
@@ -104,14 +103,16 @@ impl StateReader for Draft<'_> {
         }
     }
 
-    fn analysed(&self, hash: &Digest) -> Option<AnalysedCode> {
-        self.codes.get(hash).cloned().or_else(|| self.below.analysed(hash))
-    }
-
     fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
         match self.hashes.get(&number.get()) {
             Some(hash) => Ok(Some(Digest::from(*hash))),
             None => self.below.header_digest(number),
         }
+    }
+}
+
+impl ExecutionState for Draft<'_> {
+    fn analysed(&self, hash: &Digest) -> Option<AnalysedCode> {
+        self.codes.get(hash).cloned().or_else(|| self.below.analysed(hash))
     }
 }

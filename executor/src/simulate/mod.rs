@@ -10,10 +10,9 @@ use crate::{
     call::{CALL_GAS_MAX, CallOutcome, CallRequest, TRANSFER_GAS},
     env::BatchEnv,
     error::{ExecuteError, Rejection},
-    evm::{Machine, RunError, Transfers},
+    evm::{ExecutionState, Machine, RunError, Transfers},
     interrupt::Interrupt,
     overrides::Overrides,
-    reader::StateReader,
 };
 
 /// Limits of one simulation, set by the node's configuration.
@@ -106,7 +105,11 @@ pub struct Simulation<'a> {
 
 impl<'a> Simulation<'a> {
     /// Starts a simulation on a state. `interrupt` can end it.
-    pub fn new(state: &'a dyn StateReader, rules: SimulationRules, interrupt: Interrupt) -> Simulation<'a> {
+    pub fn new(
+        state: &'a dyn ExecutionState,
+        rules: SimulationRules,
+        interrupt: Interrupt,
+    ) -> Simulation<'a> {
         let (gas_left, bytes_left) = (CALL_GAS_MAX, rules.output_bytes_max);
         Simulation { draft: Draft::over(state), rules, interrupt, gas_left, bytes_left }
     }

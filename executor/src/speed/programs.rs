@@ -3,6 +3,7 @@
 use std::iter::repeat_n;
 
 use alloy_primitives::{Address, B256, Bytes, hex};
+use slipstream_storage::MemoryState;
 use slipstream_types::{AccountValue, BatchNumber, ChainConfig, StateKey, StateValue, chain::Fork};
 
 use super::Work;
@@ -11,7 +12,6 @@ use crate::{
     env::BatchEnv,
     error::ExecuteError,
     interrupt::Interrupt,
-    reader::MemoryState,
 };
 
 /// Code that runs until its gas is used up.

@@ -6,9 +6,8 @@ use crate::support::*;
 use alloy_consensus::TxEip1559;
 use alloy_eips::eip2930::{AccessList, AccessListItem};
 use alloy_primitives::{Address, B256, Bytes, TxKind, U256, hex};
-use slipstream_executor::{
-    AccountOverride, CallRequest, Interrupt, MemoryState, Overrides, create_access_list, execute,
-};
+use slipstream_executor::{AccountOverride, CallRequest, Interrupt, Overrides, create_access_list, execute};
+use slipstream_storage::MemoryState;
 use slipstream_types::{AccountValue, StateKey, StateValue};
 
 /// An account that the state of [`chain`] does not have.

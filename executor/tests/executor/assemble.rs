@@ -12,10 +12,10 @@ use crate::support::*;
 use alloy_consensus::TxEip1559;
 use alloy_primitives::{B256, Bytes, TxKind};
 use slipstream_executor::{
-    BatchEnv, BuildClock, BuildLimits, Built, Candidates, ExecuteError, Interrupt, MemoryState, Outcome,
-    Rejection, Room, StateReader, Touched, Transaction, build, build_by, execute,
+    BatchEnv, BuildClock, BuildLimits, Built, Candidates, ExecuteError, ExecutionState, Interrupt, Outcome,
+    Rejection, Room, Touched, Transaction, build, build_by, execute,
 };
-use slipstream_storage::StorageError;
+use slipstream_storage::{MemoryState, StateReader, StorageError};
 use slipstream_types::{
     AccountValue, Address, BatchNumber, Body, Digest, Hints, StateKey, StateValue, U256,
     limits::{
@@ -231,7 +231,7 @@ fn the_delta_stays_within_its_limit() {
 }
 
 /// A state with accounts but without the code that they name, like a damaged store.
-struct Damaged(slipstream_executor::MemoryState);
+struct Damaged(slipstream_storage::MemoryState);
 
 impl StateReader for Damaged {
     fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
@@ -247,6 +247,8 @@ impl StateReader for Damaged {
         self.0.header_digest(number)
     }
 }
+
+impl ExecutionState for Damaged {}
 
 #[test]
 fn a_state_that_cannot_be_read_is_nobodys_transaction_to_blame() {
@@ -364,7 +366,9 @@ impl StateReader for Stoppable<'_> {
     fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
         self.state.header_digest(number)
     }
+}
 
+impl ExecutionState for Stoppable<'_> {
     fn interrupt(&self) -> Interrupt {
         self.interrupt.clone()
     }

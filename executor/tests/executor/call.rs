@@ -9,9 +9,9 @@ use crate::support::*;
 use alloy_consensus::TxEip1559;
 use alloy_primitives::{Address, Bytes, U256};
 use slipstream_executor::{
-    BatchEnv, CallRequest, EstimateError, ExecuteError, Interrupt, MemoryState, Rejection, call,
-    estimate_gas, execute,
+    BatchEnv, CallRequest, EstimateError, ExecuteError, Interrupt, Rejection, call, estimate_gas, execute,
 };
+use slipstream_storage::MemoryState;
 
 /// An account without any row in the state.
 const POOR: Address = Address::repeat_byte(0x77);

@@ -11,9 +11,9 @@ use alloy_eips::{
 };
 use alloy_primitives::{Address, B256, U256, keccak256};
 use slipstream_executor::{
-    Basis, BatchEnv, ExecuteError, HintsMode, MemoryState, Outcome, Rejection, StateReader, Transaction,
-    execute, open_hints, seal,
+    Basis, BatchEnv, ExecuteError, HintsMode, Outcome, Rejection, Transaction, execute, open_hints, seal,
 };
+use slipstream_storage::{MemoryState, StateReader};
 use slipstream_types::{
     BlobKind, Body, Delta, Digest, Epoch, Receipts, StateKey, StateValue, batch::content_digest,
 };

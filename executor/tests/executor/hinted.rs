@@ -12,10 +12,10 @@ use crate::{
 };
 use alloy_primitives::{Address, B256, Bytes, U256, address};
 use slipstream_executor::{
-    Basis, Eager, HintsMode, Sealed, StateReader, Transaction, Wanted, Warm, Workers, decode_body, execute,
-    open_hints, parallel, seal,
+    Basis, Eager, HintsMode, Sealed, Transaction, Wanted, Warm, Workers, decode_body, execute, open_hints,
+    parallel, seal,
 };
-use slipstream_storage::{StorageError, Store, View};
+use slipstream_storage::{StateReader, StorageError, Store, View};
 use slipstream_types::{
     AccountValue, BatchNumber, Blob, BlobKind, Body, Digest, Genesis, Hints, StateKey, StateValue,
     delta::Code,

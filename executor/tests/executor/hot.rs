@@ -3,7 +3,8 @@
 
 use crate::support::*;
 use alloy_primitives::{Address, B256, U256};
-use slipstream_executor::{BatchEnv, HotCache, MemoryState, Outcome, StateReader, Transaction, execute};
+use slipstream_executor::{BatchEnv, HotCache, Outcome, Transaction, execute};
+use slipstream_storage::{MemoryState, StateReader};
 use slipstream_types::{AccountValue, Delta, Digest, StateKey, StateValue, delta::DeltaEntry};
 
 const ROOMY: usize = 1 << 20;

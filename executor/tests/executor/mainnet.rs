@@ -16,11 +16,10 @@ use alloy_consensus::{
 use alloy_primitives::{Address, B256, Bloom, Bytes, U256};
 use alloy_rpc_types_eth::Block;
 use slipstream_executor::{
-    BatchEnv, Eager, MemoryState, Outcome, PrefetchLimits, Prefetcher, SpecId, StateReader, Transaction,
-    Wanted, Warm, Workers, announced_conflicts, execute, open_hints, parallel, seal_hints,
-    seal_hints_with_values,
+    BatchEnv, Eager, ExecutionState, Outcome, PrefetchLimits, Prefetcher, SpecId, Transaction, Wanted, Warm,
+    Workers, announced_conflicts, execute, open_hints, parallel, seal_hints, seal_hints_with_values,
 };
-use slipstream_storage::StorageError;
+use slipstream_storage::{MemoryState, StateReader, StorageError};
 use slipstream_types::{
     AccountValue, BatchNumber, Conflicts, Digest, Hints, Receipts, StateKey, StateValue, hints::AccountHints,
 };
@@ -266,6 +265,8 @@ impl StateReader for Logged<'_> {
         self.inner.header_digest(number)
     }
 }
+
+impl ExecutionState for Logged<'_> {}
 
 fn block_numbers(data: &Path) -> Vec<u64> {
     let entries = fs::read_dir(data).unwrap().map(|entry| entry.unwrap());

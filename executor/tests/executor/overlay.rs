@@ -9,8 +9,8 @@ use crate::{
 };
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use proptest::{collection::vec, option, prelude::*};
-use slipstream_executor::{Layer, Overlay, State, StateReader, Touched};
-use slipstream_storage::{CommitBatch, Speculation, Store, View};
+use slipstream_executor::{ExecutionState, Layer, Overlay, State, Touched};
+use slipstream_storage::{CommitBatch, Speculation, StateReader, Store, View};
 use slipstream_types::{
     AccountValue, BatchHeader, BatchNumber, Delta, Digest, Epoch, StateKey, StateValue, delta::DeltaEntry,
 };
@@ -121,7 +121,7 @@ fn commit(store: &Store, plans: &[Plan]) -> Committed {
 }
 
 /// Compares all rows, codes and digests.
-fn assert_same(found: &dyn StateReader, expected: &View, batches: u64) {
+fn assert_same(found: &dyn ExecutionState, expected: &View, batches: u64) {
     let keys: Vec<StateKey> = keys().collect();
     assert_eq!(found.rows(&keys).unwrap(), expected.rows(&keys).unwrap());
     for index in 0..3 {
@@ -299,7 +299,7 @@ fn a_layer_keeps_what_was_written_and_some_of_what_was_read() {
     let mut overlay = Overlay::default();
     overlay.push(Arc::new(layer));
     // Rows outside the layer come from below, which is empty here.
-    let below = slipstream_executor::MemoryState::default();
+    let below = slipstream_storage::MemoryState::default();
     let state = State::over(&below, header.parent, &overlay).unwrap().reader();
     let value = |index: u64| state.slot(&address(0), &B256::from(U256::from(index))).unwrap();
     assert_eq!((value(0), value(59_999)), (U256::from(1), U256::ZERO));

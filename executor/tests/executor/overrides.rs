@@ -6,9 +6,10 @@ use crate::support::*;
 use alloy_eips::eip7702::{Authorization, RecoveredAuthorization};
 use alloy_primitives::{Address, B256, Bytes, U256};
 use slipstream_executor::{
-    AccountOverride, BatchEnv, BlockOverrides, CallRequest, ExecuteError, Interrupt, MemoryState, Overrides,
+    AccountOverride, BatchEnv, BlockOverrides, CallRequest, ExecuteError, Interrupt, Overrides,
     StorageOverride, call, estimate_gas,
 };
+use slipstream_storage::MemoryState;
 
 /// An account that the state does not have.
 const NOBODY: Address = Address::repeat_byte(0x77);

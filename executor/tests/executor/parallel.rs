@@ -6,9 +6,10 @@ use alloy_consensus::TxEip1559;
 use alloy_primitives::{Address, TxKind, U256, address};
 use proptest::{collection::vec, prelude::*};
 use slipstream_executor::{
-    AccessSet, BatchEnv, Eager, ExecuteError, MemoryState, Outcome, ParallelStats, Transaction, Workers,
+    AccessSet, BatchEnv, Eager, ExecuteError, Outcome, ParallelStats, Transaction, Workers,
     announced_conflicts, conflicts, execute, parallel,
 };
+use slipstream_storage::MemoryState;
 use slipstream_types::{AccountValue, Conflicts, StateKey, StateValue};
 
 use crate::support::{

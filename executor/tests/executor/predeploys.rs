@@ -2,9 +2,8 @@
 
 use crate::support::*;
 use alloy_primitives::{Address, B256, Bytes, U256, hex, keccak256};
-use slipstream_executor::{
-    BatchEnv, CallRequest, Interrupt, MemoryState, StateReader, Transaction, call, execute,
-};
+use slipstream_executor::{BatchEnv, CallRequest, Interrupt, Transaction, call, execute};
+use slipstream_storage::{MemoryState, StateReader};
 use slipstream_types::predeploys::{BEACON_ROOTS, CREATE2_DEPLOYER, HISTORY_STORAGE, MULTICALL3, predeploys};
 
 /// The transactions that deploy the contracts on every chain that admits them, and the contracts' addresses.

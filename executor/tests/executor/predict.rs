@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use alloy_primitives::{Address, B256, Bytes, U256};
 use slipstream_executor::{
-    BatchEnv, StateReader, execute,
+    BatchEnv, execute,
     predict::{PredictConfig, PredictLimits, PredictMode, PredictStats, Predicted, Predictors},
 };
-use slipstream_storage::StorageError;
+use slipstream_storage::{StateReader, StorageError};
 use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, hints};
 
 use crate::{

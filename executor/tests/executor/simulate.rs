@@ -7,9 +7,9 @@ use alloy_consensus::{Transaction as _, TxEip1559};
 use alloy_primitives::{Address, B256, Bytes, TxKind, U256, address};
 use proptest::prelude::*;
 use slipstream_executor::{
-    AccountOverride, BatchEnv, BlockOverrides, CALL_GAS_MAX, CallRequest, ExecuteError, Interrupt, Overrides,
-    Rejection, SimulateError, Simulation, SimulationRules, StateReader, StorageOverride, Transaction,
-    execute,
+    AccountOverride, BatchEnv, BlockOverrides, CALL_GAS_MAX, CallRequest, ExecuteError, ExecutionState,
+    Interrupt, Overrides, Rejection, SimulateError, Simulation, SimulationRules, StorageOverride,
+    Transaction, execute,
 };
 use slipstream_types::{BatchNumber, ChainConfig, Log};
 
@@ -19,7 +19,7 @@ const FREE: SimulationRules = SimulationRules { is_validated: false, ..RULES };
 const LOGGED: SimulationRules = SimulationRules { has_transfer_logs: true, ..FREE };
 const NOBODY: Address = Address::repeat_byte(0x77);
 
-fn simulate(state: &dyn StateReader, rules: SimulationRules) -> Simulation<'_> {
+fn simulate(state: &dyn ExecutionState, rules: SimulationRules) -> Simulation<'_> {
     Simulation::new(state, rules, Interrupt::never())
 }
 

@@ -3,10 +3,10 @@
 use crate::support::*;
 use alloy_primitives::U256;
 use slipstream_executor::{
-    Basis, BuildLimits, HintsMode, MemoryState, Sealed, Transaction, Wanted, Warm, build, decode_body,
-    execute, open_hints, seal,
+    Basis, BuildLimits, HintsMode, Sealed, Transaction, Wanted, Warm, build, decode_body, execute,
+    open_hints, seal,
 };
-use slipstream_storage::{StorageConfig, Store};
+use slipstream_storage::{MemoryState, StorageConfig, Store};
 use slipstream_types::{
     BatchNumber, BlobKind, Body, Delta, Epoch, Genesis, SecretKey, StateKey, StateValue, Validator,
     bounded::BoundedVec, limits,

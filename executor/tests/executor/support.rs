@@ -6,7 +6,8 @@ use alloy_consensus::{SignableTransaction, TxEip1559, TxEip2930, TxEip4844, TxEi
 use alloy_eips::{eip2718::Encodable2718, eip2930::AccessList, eip7702::Authorization};
 use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, address, keccak256};
 use k256::ecdsa::SigningKey;
-use slipstream_executor::{Admission, BatchEnv, Envelope, MemoryState, StateReader, Transaction};
+use slipstream_executor::{Admission, BatchEnv, Envelope, Transaction};
+use slipstream_storage::{MemoryState, StateReader};
 use slipstream_types::{
     BatchHeader, ChainConfig, Genesis, StateKey, StateValue, delta::Code, genesis::GenesisAccount,
 };

@@ -9,12 +9,13 @@ use alloy_primitives::{Address, B256, Bytes, U256, hex, keccak256};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use slipstream_executor::{
-    BatchEnv, CallRequest, Interrupt, MemoryState, Outcome, Overrides, Transaction, execute,
+    BatchEnv, CallRequest, Interrupt, Outcome, Overrides, Transaction, execute,
     trace::{
         GethDebugTracingOptions, GethTrace, Past, Rerun, TraceError, TraceType, TraceTypes, TransactionInfo,
         replay_calls, trace_call,
     },
 };
+use slipstream_storage::MemoryState;
 use slipstream_types::{AccountValue, Digest, Receipt, StateKey, StateValue};
 
 const BYTES_MAX: usize = 64 << 20;

@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 use alloy_consensus::TxEip1559;
 use alloy_primitives::{Address, Bytes, TxKind, U256, address, keccak256};
 use proptest::{collection::vec, prelude::*};
-use slipstream_executor::{BatchEnv, MemoryState, Outcome, Transaction, conflicts, execute};
+use slipstream_executor::{BatchEnv, Outcome, Transaction, conflicts, execute};
+use slipstream_storage::MemoryState;
 use slipstream_types::{AccountValue, Conflicts, StateKey, StateValue};
 
 use crate::{

@@ -5,9 +5,10 @@ use alloy_primitives::{Address, B256, Bytes, U256};
 use alloy_sol_types::{SolCall, SolEvent};
 use proptest::{collection::vec, prelude::*};
 use slipstream_executor::{
-    BatchEnv, CallRequest, Interrupt, MemoryState, Outcome, ValidatorsStorage, call, execute,
-    next_validators, validators::interface::Validators as contract,
+    BatchEnv, CallRequest, Interrupt, Outcome, ValidatorsStorage, call, execute, next_validators,
+    validators::interface::Validators as contract,
 };
+use slipstream_storage::MemoryState;
 use slipstream_types::{
     BatchHeader, BatchNumber, Epoch, Failures, Genesis, SecretKey, Validator, ValidatorSet,
     bounded::BoundedVec, genesis::GenesisAccount, limits, validators_contract,
@@ -62,7 +63,7 @@ impl Chain {
 
     fn wanted(&self) -> ValidatorSet {
         validators_contract::wanted(Epoch(0), &mut |key| {
-            slipstream_executor::StateReader::slot(&self.state, &CONTRACT, &key)
+            slipstream_storage::StateReader::slot(&self.state, &CONTRACT, &key)
         })
         .unwrap()
         .unwrap()

@@ -10,10 +10,10 @@ use crate::support::*;
 use alloy_primitives::{Address, B256, Bytes, U256};
 use proptest::{collection::vec, prelude::*, sample::Index};
 use slipstream_executor::{
-    BatchEnv, Eager, ExecuteError, MemoryState, Outcome, PrefetchLimits, Prefetcher, StateReader,
-    Transaction, Wanted, Warm, Workers, execute, open_hints, parallel, seal_hints, seal_hints_with_values,
+    BatchEnv, Eager, ExecuteError, ExecutionState, Outcome, PrefetchLimits, Prefetcher, Transaction, Wanted,
+    Warm, Workers, execute, open_hints, parallel, seal_hints, seal_hints_with_values,
 };
-use slipstream_storage::StorageError;
+use slipstream_storage::{MemoryState, StateReader, StorageError};
 use slipstream_types::{
     AccountValue, BatchNumber, Blob, BlobKind, Digest, StateKey, StateValue,
     hints::{Decoded, RowBefore},
@@ -58,7 +58,7 @@ impl Case {
 
     fn execute(
         &self,
-        state: &dyn StateReader,
+        state: &dyn ExecutionState,
         decoded: &Decoded,
         workers: Option<usize>,
     ) -> Result<Outcome, ExecuteError> {

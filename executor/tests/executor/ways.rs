@@ -3,10 +3,10 @@
 
 use alloy_primitives::{Address, B256, Bytes, U256};
 use slipstream_executor::{
-    BatchEnv, Eager, ExecuteError, MemoryState, Outcome, StateReader, Transaction, Wanted, Warm, Workers,
+    BatchEnv, Eager, ExecuteError, ExecutionState, Outcome, Transaction, Wanted, Warm, Workers,
     announced_conflicts, execute, open_hints, parallel, seal_hints_with_values,
 };
-use slipstream_storage::StorageError;
+use slipstream_storage::{MemoryState, StateReader, StorageError};
 use slipstream_types::{AccountValue, BatchNumber, Conflicts, Digest, StateValue, hints::RowBefore};
 
 /// Threads for both kinds of parallel execution.
@@ -53,7 +53,7 @@ impl Ways {
         let rows = shipped(outcome, env, transactions)?;
         let wanted = |values: Vec<RowBefore>| Wanted { values, ..Wanted::from(&outcome.hints) };
         let graph = outcome.conflicts();
-        let again = |warm: &dyn StateReader, way: &str| {
+        let again = |warm: &dyn ExecutionState, way: &str| {
             same(way, &comparable(execute(warm, env, transactions)), &expected)?;
             self.0.iter().try_for_each(|workers| {
                 let found = parallel::execute(warm, env, transactions, &graph, workers);

@@ -17,7 +17,8 @@ use std::{
 use alloy_primitives::{Address, B256, Bytes, U256};
 use alloy_rpc_types_eth::Block as RpcBlock;
 use anyhow::{Context, Result, ensure};
-use slipstream_executor::{BatchEnv, MemoryState, Transaction};
+use slipstream_executor::{BatchEnv, Transaction};
+use slipstream_storage::MemoryState;
 use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue};
 
 /// The largest size of an uncompressed file: the largest in use has a tenth of it.

@@ -4,13 +4,13 @@
 use alloy_consensus::{SignableTransaction as _, TxEip1559};
 use alloy_eips::eip2718::Encodable2718 as _;
 use alloy_primitives::{Address, Bytes, Signature, TxKind, U256, hex, keccak256};
+use slipstream_storage::MemoryState;
 use slipstream_types::{AccountValue, StateKey, StateValue};
 
 use super::{Random, env};
 use crate::{
     env::{BatchEnv, SpecId},
     evm::{Executed, Machine, Reads, RunError, Speculator, Verdict, Versions},
-    reader::MemoryState,
     transaction::{Envelope, Transaction},
 };
 

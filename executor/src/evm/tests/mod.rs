@@ -12,6 +12,7 @@ use alloy_eips::{
 };
 use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, hex, keccak256};
 use revm::database::{State, states::bundle_state::BundleRetention};
+use slipstream_storage::{MemoryState, StateReader};
 use slipstream_types::{AccountValue, StateKey, StateValue};
 
 use super::{
@@ -22,7 +23,6 @@ use super::{
 use crate::{
     env::{BatchEnv, SpecId},
     outcome::{FREE_DELTA_BYTES, GAS_PER_DELTA_BYTE},
-    reader::{MemoryState, StateReader},
     transaction::{Envelope, Transaction},
 };
 

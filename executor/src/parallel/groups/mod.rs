@@ -24,9 +24,8 @@ use super::{ParallelStats, Workers, plan::Plan};
 use crate::{
     env::{BatchEnv, SpecId},
     error::ExecuteError,
-    evm::{Changes, Finished, Machine, Spends, WorkingSet},
+    evm::{Changes, ExecutionState, Finished, Machine, Spends, WorkingSet},
     outcome::{Done, Entry, Outcome, Tally},
-    reader::StateReader,
     transaction::Transaction,
 };
 
@@ -93,7 +92,7 @@ impl Groups {
     /// If the batch has no outcome.
     pub(super) fn execute(
         &self,
-        state: &dyn StateReader,
+        state: &dyn ExecutionState,
         env: &BatchEnv,
         transactions: &[Transaction],
         workers: &Workers,
@@ -104,7 +103,7 @@ impl Groups {
     fn execute_by(
         &self,
         owners: &Owners<'_>,
-        state: &dyn StateReader,
+        state: &dyn ExecutionState,
         env: &BatchEnv,
         transactions: &[Transaction],
         workers: &Workers,
@@ -194,7 +193,7 @@ impl Trace {
     /// Runs a thread's share. Returns `None` if a transaction is invalid at its position, or observed values that other
     /// groups change all the time. Also if it changed the fee recipient's code or nonce, which all others load.
     fn of(
-        state: &dyn StateReader,
+        state: &dyn ExecutionState,
         env: &BatchEnv,
         transactions: &[Transaction],
         owners: &Owners<'_>,

@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use alloy_primitives::{B256, Bytes};
+use slipstream_storage::StateReader;
 use slipstream_types::{Digest, StateValue, state::ROW_BYTES_MAX};
 
 use super::{ABSENT, Cell, Code, FOUND, Load, QUEUED};
-use crate::reader::StateReader;
 
 /// Keys that one thread reads. If it is dropped before it publishes, after an error or a panic, they are queued again.
 pub(super) struct Claim<'a, R: StateReader> {

@@ -19,12 +19,11 @@ use alloy_primitives::{
     map::{AddressMap, B256Map, HashMap, hash_map::Entry},
 };
 use parking_lot::{Condvar, Mutex};
-use slipstream_storage::StorageError;
+use slipstream_storage::{StateReader, StorageError};
 use slipstream_types::{Digest, StateKey, StateValue, state::Paths};
 
 use self::claim::{Claim, CodeClaim};
 use super::{Backend, Pace, Wanted, shipped::Shipped};
-use crate::reader::StateReader;
 
 /// Keys that are sorted in the order of the table, so that neighbours on disk are read together; also the most of a
 /// multi-get.

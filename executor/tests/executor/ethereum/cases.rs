@@ -12,7 +12,8 @@ use alloy_primitives::{Address, B256, Bytes, U64, U256};
 use alloy_rlp::Decodable as _;
 use flate2::read::GzDecoder;
 use serde::Deserialize;
-use slipstream_executor::{BatchEnv, Envelope, MemoryState, SpecId, Transaction};
+use slipstream_executor::{BatchEnv, Envelope, SpecId, Transaction};
+use slipstream_storage::MemoryState;
 use slipstream_types::{AccountValue, StateKey, StateValue};
 
 use crate::support::ether;

@@ -8,7 +8,8 @@ use std::{collections::BTreeMap, path::Path, sync::mpsc};
 use alloy_consensus::TxLegacy;
 use alloy_primitives::{TxKind, U256};
 use rayon::prelude::*;
-use slipstream_executor::{BatchEnv, MemoryState, StateReader, Transaction, execute};
+use slipstream_executor::{BatchEnv, Transaction, execute};
+use slipstream_storage::{MemoryState, StateReader};
 use slipstream_types::{AccountValue, BatchNumber, StateKey, StateValue};
 
 use self::{

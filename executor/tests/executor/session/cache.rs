@@ -1,5 +1,6 @@
 //! Tests of the session's cache after commits that are reported late, twice, or for many batches at once.
 
+use slipstream_executor::ExecutionState;
 use std::{
     sync::mpsc::{Receiver, Sender, channel},
     thread,
@@ -102,6 +103,8 @@ impl StateReader for Slow {
         self.state.header_digest(number)
     }
 }
+
+impl ExecutionState for Slow {}
 
 /// Goal: the commit of one batch does not wait for the execution of a later one.
 #[test]

@@ -12,11 +12,11 @@ use crate::{
 };
 use alloy_primitives::{Address, U256};
 use slipstream_executor::{
-    Ahead, AheadUse, Basis, ExecuteError, Executed, ExecutorConfig, HintsMode, Layer, MemoryState,
-    NoTimeLimit, OrderedBatch, Outcome, Overlay, Sealed, Session, State, StateReader, Transaction, Trust,
-    Way, build, execute, predict::PredictMode, seal, seal_hints,
+    Ahead, AheadUse, Basis, ExecuteError, Executed, ExecutorConfig, HintsMode, Layer, NoTimeLimit,
+    OrderedBatch, Outcome, Overlay, Sealed, Session, State, Transaction, Trust, Way, build, execute,
+    predict::PredictMode, seal, seal_hints,
 };
-use slipstream_storage::{CommitBatch, Speculation, Store};
+use slipstream_storage::{CommitBatch, MemoryState, Speculation, StateReader, Store};
 use slipstream_types::{BatchHeader, BatchNumber, Blob, Delta, Digest, Epoch, Genesis};
 
 /// A store, a session, and batches that are executed but not committed.

@@ -11,9 +11,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 use alloy_primitives::Address;
 use anyhow::{Context, Result, ensure};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use slipstream_executor::{
-    Bug, Eager, Faults, MemoryState, Outcome, StateReader, Transaction, Workers, execute, parallel,
-};
+use slipstream_executor::{Bug, Eager, Faults, Outcome, Transaction, Workers, execute, parallel};
+use slipstream_storage::{MemoryState, StateReader};
 use slipstream_types::{Conflicts, Digest};
 
 use super::{

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use alloy_primitives::{Address, utils::parse_ether};
 use anyhow::Result;
 use rayon::prelude::*;
-use slipstream_executor::{BatchEnv, MemoryState, Outcome, Transaction, execute};
+use slipstream_executor::{BatchEnv, Outcome, Transaction, execute};
+use slipstream_storage::MemoryState;
 use slipstream_types::{
     ChainConfig, Genesis, Validator,
     bounded::{BoundedBytes, BoundedVec},

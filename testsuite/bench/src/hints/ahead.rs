@@ -3,7 +3,8 @@
 use std::{sync::mpsc, thread};
 
 use anyhow::{Context, Result};
-use slipstream_executor::{Prefetcher, StateReader, Wanted, Warm};
+use slipstream_executor::{Prefetcher, Wanted, Warm};
+use slipstream_storage::StateReader;
 use slipstream_types::{BatchNumber, Hints};
 
 use super::Case;

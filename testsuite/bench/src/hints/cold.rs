@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 use alloy_primitives::Bytes;
 use anyhow::{Context, Result};
 use rayon::prelude::*;
-use slipstream_executor::{MemoryState, StateReader};
-use slipstream_storage::{StorageConfig, StorageError, Store, View};
+use slipstream_executor::ExecutionState;
+use slipstream_storage::{MemoryState, StateReader, StorageConfig, StorageError, Store, View};
 use slipstream_types::{
     AccountValue, Address, B256, BatchNumber, Delta, Digest, StateKey, StateValue, U256, delta::DeltaEntry,
 };
@@ -144,3 +144,5 @@ impl StateReader for World {
         self.view.rows(&keys)
     }
 }
+
+impl ExecutionState for World {}

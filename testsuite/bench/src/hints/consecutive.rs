@@ -6,8 +6,8 @@ use std::{
 };
 
 use anyhow::Result;
-use slipstream_executor::{MemoryState, PrefetchLimits, Prefetcher};
-use slipstream_storage::Store;
+use slipstream_executor::{PrefetchLimits, Prefetcher};
+use slipstream_storage::{MemoryState, Store};
 use slipstream_types::StateKey;
 
 use super::{

@@ -8,8 +8,8 @@ use std::{
 
 use alloy_primitives::{Address, B256, Bytes, U256};
 use parking_lot::Mutex;
-use slipstream_executor::{MemoryState, StateReader};
-use slipstream_storage::StorageError;
+use slipstream_executor::ExecutionState;
+use slipstream_storage::{MemoryState, StateReader, StorageError};
 use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue};
 
 /// The number of concurrent reads; a further one waits until one is done.
@@ -81,6 +81,8 @@ impl StateReader for Modelled {
         self.state.codes(hashes)
     }
 }
+
+impl ExecutionState for Modelled {}
 
 #[cfg(test)]
 mod tests {

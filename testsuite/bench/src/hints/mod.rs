@@ -16,8 +16,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use alloy_primitives::Bytes;
 use anyhow::{Result, ensure};
-use slipstream_executor::MemoryState;
-use slipstream_storage::Store;
+use slipstream_storage::{MemoryState, Store};
 use slipstream_types::{Digest, StateKey, StateValue};
 
 pub(super) use self::{

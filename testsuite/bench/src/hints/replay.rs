@@ -4,10 +4,10 @@ use std::{collections::VecDeque, thread, time::Instant};
 
 use anyhow::{Context, Result, ensure};
 use slipstream_executor::{
-    BatchEnv, ExecuteError, MemoryState, Outcome, PrefetchBackend, PrefetchLimits, Prefetcher, StateReader,
+    BatchEnv, ExecuteError, ExecutionState, Outcome, PrefetchBackend, PrefetchLimits, Prefetcher,
     Transaction, Wanted, Warm, execute, execute_silently, open_hints, seal_hints,
 };
-use slipstream_storage::Store;
+use slipstream_storage::{MemoryState, StateReader as _, Store};
 use slipstream_types::{BatchNumber, Blob, Digest, Hints, StateKey};
 
 use super::{
@@ -178,7 +178,7 @@ impl Case {
     }
 
     /// Executes the block on a state, and checks that the outcome is the same.
-    pub(crate) fn check(&self, state: &dyn StateReader) -> Result<()> {
+    pub(crate) fn check(&self, state: &dyn ExecutionState) -> Result<()> {
         let outcome = execute(state, &self.block.env, &self.block.transactions)?;
         ensure!(outcome.gas_used == self.expected.gas_used, "block {} differs", self.block.env.number);
         Ok(())
@@ -188,7 +188,7 @@ impl Case {
     /// alternates between rounds.
     pub(super) fn make_hints(&self, round: usize) -> Result<MadeHints> {
         let Block { env, transactions, .. } = &self.block;
-        let timed = |execute: fn(&dyn StateReader, &BatchEnv, &[Transaction]) -> _| {
+        let timed = |execute: fn(&dyn ExecutionState, &BatchEnv, &[Transaction]) -> _| {
             let start = Instant::now();
             let outcome: Result<Outcome, ExecuteError> = execute(&self.in_memory, env, transactions);
             outcome.map(|outcome| (outcome, start.elapsed().as_secs_f64()))

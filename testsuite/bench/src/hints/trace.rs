@@ -14,7 +14,8 @@ use std::{
 use alloy_primitives::{Address, B256, map::HashSet};
 use alloy_rlp::{Buf as _, Decodable as _, Header};
 use anyhow::{Context, Result};
-use slipstream_executor::{HotCache, Prefetcher, StateReader, Touched, Wanted, Warm};
+use slipstream_executor::{HotCache, Prefetcher, Touched, Wanted, Warm};
+use slipstream_storage::StateReader;
 use slipstream_types::{AccountValue, BatchNumber, Delta, Digest, StateKey, StateValue, U256};
 
 use crate::mainnet::gunzip;

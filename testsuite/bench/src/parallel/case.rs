@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use slipstream_executor::{BatchEnv, MemoryState, Outcome, Transaction, Workers, execute, parallel};
+use slipstream_executor::{BatchEnv, Outcome, Transaction, Workers, execute, parallel};
+use slipstream_storage::MemoryState;
 use slipstream_types::Conflicts;
 
 /// A batch with its state and its exact conflicts.

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use alloy_primitives::{Address, Bytes, TxKind, U256, utils::parse_ether};
 use anyhow::Result;
 use rayon::prelude::*;
-use slipstream_executor::{BatchEnv, MemoryState, Transaction, execute};
+use slipstream_executor::{BatchEnv, Transaction, execute};
+use slipstream_storage::MemoryState;
 use slipstream_types::{ChainConfig, Genesis, genesis::GenesisAccount};
 
 use super::case::Case;

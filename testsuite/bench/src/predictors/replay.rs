@@ -3,9 +3,10 @@
 use anyhow::Result;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use slipstream_executor::{
-    PrefetchLimits, Prefetcher, StateReader,
+    PrefetchLimits, Prefetcher,
     predict::{PredictMode, Predictors},
 };
+use slipstream_storage::StateReader;
 use slipstream_types::Hints;
 
 use super::{READAHEADS, analysis::Programs, score::Score};

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use slipstream_executor::{MemoryState, StateReader, predict::Predicted};
+use slipstream_executor::predict::Predicted;
+use slipstream_storage::{MemoryState, StateReader};
 use slipstream_types::{Hints, StateKey};
 
 use crate::hints::Case;

@@ -13,7 +13,7 @@ use std::{
 use anyhow::Result;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use slipstream_executor::{
-    PrefetchBackend, PrefetchLimits, Prefetcher, StateReader,
+    ExecutionState, PrefetchBackend, PrefetchLimits, Prefetcher,
     predict::{PredictMode, Predictors},
 };
 
@@ -92,7 +92,7 @@ impl Helpers {
     /// Returns the seconds of replaying blocks in one way.
     fn replay<R>(&self, blocks: &[(&Case, R)], way: Way, programs: &Predictors) -> Result<f64>
     where
-        R: StateReader + Clone + 'static,
+        R: ExecutionState + Clone + 'static,
     {
         let begin = Instant::now();
         let ahead = |hints: &(dyn Fn(&Case, &R) -> Result<slipstream_types::Hints> + Sync)| {

@@ -5,7 +5,8 @@ use std::time::Instant;
 use alloy_primitives::{Address, B256, U256};
 use anyhow::{Context, Result, ensure};
 use slipnet::progress::Progress;
-use slipstream_executor::{BatchEnv, CallRequest, Interrupt, MemoryState, call};
+use slipstream_executor::{BatchEnv, CallRequest, Interrupt, call};
+use slipstream_storage::MemoryState;
 use slipstream_types::{AccountValue, BatchNumber, ChainConfig, StateKey, StateValue};
 
 use super::candidates::{self, CODE_BYTES_MAX, Candidate, LARGE};

@@ -1,12 +1,13 @@
-//! [`StateReader`]: the interface between execution and the owner of the state.
+//! [`StateReader`]: the interface between those who own a state and those who read it, such as execution.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
-use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
-use slipstream_storage::{StorageError, View};
-use slipstream_types::{AccountValue, BatchNumber, CodecError, Delta, Digest, Genesis, StateKey, StateValue};
+use slipstream_types::{
+    AccountValue, Address, B256, BatchNumber, Bytes, CodecError, Delta, Digest, Genesis, StateKey,
+    StateValue, U256, keccak256,
+};
 
-use crate::{evm::AnalysedCode, interrupt::Interrupt, predict::JumpWatch};
+use crate::{error::StorageError, view::View};
 
 /// Reads one fixed state. Two reads of a key through one reader give the same answer.
 pub trait StateReader: Send + Sync {
@@ -16,18 +17,6 @@ pub trait StateReader: Send + Sync {
     fn slot(&self, address: &Address, slot: &B256) -> Result<U256, StorageError>;
     /// Code by its Keccak-256, or `None` if the state does not have it.
     fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError>;
-    /// Code ready to run, if the reader has it; otherwise callers use [`StateReader::code`].
-    fn analysed(&self, _hash: &Digest) -> Option<AnalysedCode> {
-        None
-    }
-    /// The recorder of jumps, if execution on this state should record them for predictors that learn.
-    fn watch(&self) -> Option<&Arc<JumpWatch>> {
-        None
-    }
-    /// The interrupt that may end the execution of a batch's transactions on this state early.
-    fn interrupt(&self) -> Interrupt {
-        Interrupt::never()
-    }
     /// The digest of an earlier batch's header, or `None` if it is unknown here.
     fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError>;
 
