@@ -10,12 +10,11 @@ use alloy_primitives::{Address, B256, U256};
 use slipstream_storage::StateReader;
 
 use crate::{
-    call::{CALL_GAS_MAX, CallRequest, error},
-    env::BatchEnv,
+    call::{CALL_GAS_MAX, Overridden},
     error::ExecuteError,
-    evm::{ExecutionState, Listing, Machine, is_precompile},
+    evm::{BatchEnv, ExecutionState, Listing, Machine, RunError, is_precompile},
     interrupt::Interrupt,
-    overrides::Overridden,
+    request::CallRequest,
 };
 
 /// The access list of a call, and the gas that the call uses with it.
@@ -42,7 +41,7 @@ pub fn create_access_list(
     interrupt: &Interrupt,
 ) -> Result<AccessListOutcome, ExecuteError> {
     let state = Overridden::new(state, &request.overrides);
-    let env = request.overrides.block.env(env, &state)?;
+    let env = env.overridden(&request.overrides.block, &state)?;
     let gas_limit = request.gas.unwrap_or(CALL_GAS_MAX).min(CALL_GAS_MAX);
     let paid = paid_anyway(&state, env.chain_id, request)?;
     let is_paid = |address: &Address| paid.contains(address) || is_precompile(address, &env);
@@ -50,7 +49,7 @@ pub fn create_access_list(
     request.access_list = needed(std::mem::take(&mut request.access_list), is_paid);
     let mut machine = Listing::new(Machine::for_call(&state, &env, &request, interrupt)?);
     loop {
-        let (executed, touched) = machine.call(&request, gas_limit).map_err(error)?;
+        let (executed, touched) = machine.call(&request, gas_limit).map_err(RunError::of_call)?;
         // Keys touched in earlier runs stay, so the list only grows and the runs end.
         let both = request.access_list.0.iter().cloned().chain(touched.0);
         let touched = needed(AccessList(both.collect()), is_paid);

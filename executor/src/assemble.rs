@@ -3,9 +3,8 @@
 use slipstream_types::limits;
 
 use crate::{
-    env::BatchEnv,
     error::ExecuteError,
-    evm::{ExecutionState, Machine},
+    evm::{BatchEnv, ExecutionState, Machine},
     interrupt::Interrupt,
     outcome::{Batch, Outcome, Refusal},
     transaction::Transaction,

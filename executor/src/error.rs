@@ -178,3 +178,51 @@ impl Rejection {
         matches!(self, Rejection::NonceTooHigh { .. })
     }
 }
+
+/// Why a trace failed.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The transaction differs from its first execution, so the trace would show something that never happened.
+    #[error(
+        "executing transaction {hash} again contradicts its receipt ({found} instead of {expected}), so its trace \
+        would be wrong: the state or the batch in this store is damaged; `slipstream db check` finds the damage"
+    )]
+    Differs {
+        /// Hash of the transaction.
+        hash: B256,
+        /// The value in its receipt.
+        expected: String,
+        /// The value now.
+        found: String,
+    },
+    /// The traces of one request exceed their limit.
+    #[error("the trace takes more than {} MiB", max >> 20)]
+    TooLong {
+        /// Maximum bytes that all traces may have together.
+        max: usize,
+    },
+    /// A JavaScript tracer, which the caller supplies.
+    #[error(
+        "this node does not run tracers in JavaScript; use callTracer, prestateTracer, 4byteTracer, flatCallTracer, \
+        muxTracer, noopTracer, or name no tracer for the struct logger"
+    )]
+    JavaScript,
+    /// A tracer that this node does not have, though geth may.
+    #[error(
+        "this node does not know this tracer; use callTracer, prestateTracer, 4byteTracer, flatCallTracer, \
+        muxTracer, noopTracer, or name no tracer for the struct logger"
+    )]
+    UnknownTracer,
+    /// The tracer cannot run with the requested options.
+    #[error("{0}")]
+    Tracer(String),
+    /// The transaction cannot be executed at all.
+    #[error(transparent)]
+    Execute(#[from] ExecuteError),
+}
+
+impl From<CodecError> for TraceError {
+    fn from(error: CodecError) -> Self {
+        TraceError::Execute(error.into())
+    }
+}

@@ -1,9 +1,9 @@
 //! Executes batches: runs Ethereum transactions through `revm`, over a view of the state that another crate owns.
 //!
-//! The crate decodes and checks transactions and runs them in order. It returns a batch's results: receipts, the *net* state delta,
-//! the working set as hints, and gas. Its only I/O is to read through [`StateReader`](slipstream_storage::StateReader); commits, roots and certificates belong to
-//! other crates. A [`Session`] owns what a node keeps from batch to batch, and its threads. Everything else keeps no state between
-//! calls.
+//! The crate decodes and checks transactions and runs them in order. It returns a batch's results: receipts, the *net*
+//! state delta, the working set as hints, and gas. Its only I/O is to read through
+//! [`StateReader`](slipstream_storage::StateReader); commits, roots and certificates belong to other crates. A
+//! [`Session`] owns what a node keeps from batch to batch, and its threads. Everything else keeps no state between calls.
 //!
 //! ```text
 //!  Body ─ decode_body ─▶ [Transaction] ─┐                                   ┌─▶ Receipts
@@ -14,8 +14,8 @@
 //! ```
 //!
 //! * [`transaction`] and [`body`]: decoding by the chain's rules; senders are recovered in parallel.
-//! * [`mod@env`]: the batch's values as the EVM sees them. [`outcome`]: following a batch. [`assemble`]: proposing one.
-//!   [`seal`](mod@seal): its header. [`hinting`]: its hints. [`validators`]: the validators after it.
+//! * [`outcome`]: following a batch. [`assemble`]: proposing one. [`seal`](mod@seal): its header. [`hinting`]: its hints.
+//!   [`validators`]: the validators after it.
 //! * [`call`](mod@call): JSON-RPC's `eth_call` and `eth_estimateGas`, with [`overrides`]; [`access_list`] and
 //!   [`simulate`] are further calls of that kind. [`prefetch`]: reading ahead by hints.
 //! * [`predict`]: foretells the reads of a transaction from its contracts' bytecode, for batches without hints.
@@ -26,7 +26,8 @@
 //! * [`speed`]: gas per second of each kind of work on this machine.
 //! * [`session`]: all of these combined, for following, voting and proposing. [`difference`](mod@difference): the first
 //!   field in which two headers differ.
-//! * `evm`: the only folder that knows revm, which changes every month.
+//! * `evm`: the only folder that knows revm, which changes every month; with [`BatchEnv`], a batch's values as the EVM sees
+//!   them, and [`ExecutionState`], a state that it runs on.
 //!
 //! Invariants: the outcome is a function of state, environment and transactions alone. Hints, warm data, conflicts and
 //! thread counts change how long execution takes, never its result. With values from hints, that holds once
@@ -52,7 +53,6 @@ pub mod body;
 pub mod call;
 pub mod config;
 pub mod difference;
-pub mod env;
 pub mod error;
 mod evm;
 pub mod hinting;
@@ -64,6 +64,7 @@ pub mod overrides;
 pub mod parallel;
 pub mod predict;
 pub mod prefetch;
+mod request;
 pub mod seal;
 pub mod senders;
 pub mod session;
@@ -77,25 +78,25 @@ pub use access::{AccessSet, announced_conflicts, conflicts};
 pub use access_list::{AccessListOutcome, create_access_list};
 pub use assemble::{BuildClock, BuildLimits, Built, Candidates, NoTimeLimit, Room, build, build_by};
 pub use body::{BodyError, decode_body, decode_each};
-pub use call::{CALL_GAS_MAX, CallOutcome, CallRequest, EstimateError, call, estimate_gas};
+pub use call::{CALL_GAS_MAX, CallOutcome, EstimateError, call, estimate_gas};
 pub use config::{ExecutorConfig, HintsMode};
 pub use difference::{Difference, difference};
-pub use env::{Basis, BatchEnv, SpecId, chain_spec};
 pub use error::{ExecuteError, MoveError, Rejection};
-pub use evm::{AnalysedCode, ExecutionState, check_static, precompiles};
+pub use evm::{AnalysedCode, BatchEnv, Bug, ExecutionState, SpecId, Touched, check_static, precompiles};
 pub use hinting::{hint_context, open_hints, seal_hints, seal_hints_with_values};
-pub use hot::{HotCache, HotStats, Touched};
+pub use hot::{HotCache, HotStats};
 pub use interrupt::Interrupt;
 #[doc(hidden)]
 pub use outcome::execute_silently;
 pub use outcome::{Outcome, execute};
-pub use overlay::{Layer, Overlay, State};
+pub use overlay::{Layer, Overlay, Stacked, State};
 pub use overrides::{AccountOverride, BlockOverrides, Overrides, StorageOverride};
-pub use parallel::{Bug, Eager, Faults, ParallelStats, Workers};
+pub use parallel::{Eager, Faults, ParallelStats, Workers};
 pub use prefetch::{
     Backend as PrefetchBackend, PrefetchLimits, PrefetchStats, Prefetcher, Wanted, Warm, WarmStats,
 };
-pub use seal::{Sealed, seal};
+pub use request::CallRequest;
+pub use seal::{Basis, Sealed, seal};
 pub use senders::Senders;
 pub use session::{Ahead, AheadUse, Executed, OrderedBatch, Session, SessionError, StallStats, Trust, Way};
 pub use simulate::{SimulateError, SimulatedBatch, SimulatedCall, Simulation, SimulationRules};

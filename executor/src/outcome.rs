@@ -10,10 +10,8 @@ use slipstream_types::{
 
 use crate::{
     access::{self, AccessSet},
-    env::BatchEnv,
     error::{ExecuteError, Rejection},
-    evm::{Executed, ExecutionState, Finished, Machine, Reads, RunError, Verdict},
-    hot::Touched,
+    evm::{BatchEnv, Executed, ExecutionState, Finished, Machine, Reads, RunError, Touched, Verdict},
     transaction::Transaction,
 };
 

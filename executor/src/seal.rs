@@ -1,16 +1,16 @@
 //! [`seal`]: turns an outcome into a header and the blobs that it commits to.
 
-use alloy_primitives::B256;
+use alloy_primitives::{Address, B256};
 use slipstream_storage::CommitBatch;
 use slipstream_types::{
-    BatchHeader, Blob, BlobKind, CodecError, Delta, Digest, SecretKey, Totals, batch::content_digest,
-    bounded::BoundedVec, codec, hints, limits,
+    BatchHeader, Blob, BlobKind, ChainConfig, CodecError, Delta, Digest, Epoch, SecretKey, Totals,
+    batch::content_digest, bounded::BoundedVec, codec, hints, limits,
 };
 
 use crate::{
     body::is_few,
     config::HintsMode,
-    env::Basis,
+    evm::BatchEnv,
     hinting::{seal_hints, seal_hints_with_values},
     outcome::Outcome,
     transaction::Transaction,
@@ -19,6 +19,32 @@ use crate::{
 /// Maximum gas of a batch that one thread seals: the gas of some 200 transfers. The sealing is done before another thread
 /// is awake.
 const LIGHT_GAS_MAX: u64 = 5_000_000;
+
+/// The parts of a batch that are settled before it executes.
+#[derive(Clone, Copy, Debug)]
+pub struct Basis<'a> {
+    /// The header before this batch.
+    pub parent: &'a BatchHeader,
+    /// The epoch whose validators certify the batch.
+    pub epoch: Epoch,
+    /// Timestamp in milliseconds since 1970, which the proposer sets.
+    pub timestamp_ms: u64,
+    /// The account that receives the fees.
+    pub proposer: Address,
+}
+
+impl<'a> Basis<'a> {
+    /// The basis of a batch whose header is known.
+    pub fn of(parent: &'a BatchHeader, header: &BatchHeader) -> Basis<'a> {
+        let BatchHeader { epoch, timestamp_ms, proposer, .. } = *header;
+        Basis { parent, epoch, timestamp_ms, proposer }
+    }
+
+    /// The environment that the EVM sees.
+    pub fn env(&self, chain: &ChainConfig) -> BatchEnv {
+        BatchEnv::new(chain, self.parent, self.timestamp_ms, self.proposer)
+    }
+}
 
 /// A whole batch, as it is stored and sent.
 #[derive(Clone, PartialEq, Eq, Debug)]

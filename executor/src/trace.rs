@@ -1,26 +1,23 @@
 //! [`Rerun`]: executes a batch again, so that tracers can observe its transactions; and traces of calls.
 
-use alloy_primitives::B256;
 pub use alloy_rpc_types_eth::TransactionInfo;
 pub use alloy_rpc_types_trace::{
     geth::{GethDebugTracingOptions, GethTrace},
     parity::{Action, LocalizedTransactionTrace, TraceOutput, TraceResults, TraceType},
 };
-use slipstream_types::{CodecError, Receipt};
+use slipstream_types::Receipt;
 
 use crate::{
-    call::{CALL_GAS_MAX, CallRequest, error},
-    env::BatchEnv,
+    call::{CALL_GAS_MAX, Overridden},
     error::ExecuteError,
-    evm::{Calls, Executed, ExecutionState, Geth, Look, Machine, Replay, Tracing},
+    evm::{BatchEnv, Calls, Executed, ExecutionState, Geth, Look, Machine, Replay, RunError, Tracing},
     interrupt::Interrupt,
     outcome,
-    overrides::{Overridden, Overrides},
+    overrides::Overrides,
+    request::CallRequest,
     transaction::Transaction,
 };
-
-/// The kinds of traces that a replay in parity's format returns.
-pub type TraceTypes = alloy_primitives::map::HashSet<TraceType>;
+pub use crate::{error::TraceError, evm::TraceTypes};
 
 /// A transaction of a stored batch that is executed again.
 #[derive(Clone, Copy, Debug)]
@@ -31,54 +28,6 @@ pub struct Past<'a> {
     pub receipt: &'a Receipt,
     /// Its batch, and its position there.
     pub info: TransactionInfo,
-}
-
-/// Why a trace failed.
-#[derive(Debug, thiserror::Error)]
-pub enum TraceError {
-    /// The transaction differs from its first execution, so the trace would show something that never happened.
-    #[error(
-        "executing transaction {hash} again contradicts its receipt ({found} instead of {expected}), so its trace \
-        would be wrong: the state or the batch in this store is damaged; `slipstream db check` finds the damage"
-    )]
-    Differs {
-        /// Hash of the transaction.
-        hash: B256,
-        /// The value in its receipt.
-        expected: String,
-        /// The value now.
-        found: String,
-    },
-    /// The traces of one request exceed their limit.
-    #[error("the trace takes more than {} MiB", max >> 20)]
-    TooLong {
-        /// Maximum bytes that all traces may have together.
-        max: usize,
-    },
-    /// A JavaScript tracer, which the caller supplies.
-    #[error(
-        "this node does not run tracers in JavaScript; use callTracer, prestateTracer, 4byteTracer, flatCallTracer, \
-        muxTracer, noopTracer, or name no tracer for the struct logger"
-    )]
-    JavaScript,
-    /// A tracer that this node does not have, though geth may.
-    #[error(
-        "this node does not know this tracer; use callTracer, prestateTracer, 4byteTracer, flatCallTracer, \
-        muxTracer, noopTracer, or name no tracer for the struct logger"
-    )]
-    UnknownTracer,
-    /// The tracer cannot run with the requested options.
-    #[error("{0}")]
-    Tracer(String),
-    /// The transaction cannot be executed at all.
-    #[error(transparent)]
-    Execute(#[from] ExecuteError),
-}
-
-impl From<CodecError> for TraceError {
-    fn from(error: CodecError) -> Self {
-        TraceError::Execute(error.into())
-    }
 }
 
 /// A batch that is executed again. All its traces share one limit. After an error it cannot be used any more.
@@ -108,7 +57,7 @@ impl<'a> Rerun<'a> {
     /// # Errors
     /// If the result differs from the receipt.
     pub fn pass(&mut self, past: &Past<'_>) -> Result<(), TraceError> {
-        let executed = self.0.run(past.transaction).map_err(error)?;
+        let executed = self.0.run(past.transaction).map_err(RunError::of_call)?;
         self.keep(executed, past)
     }
 
@@ -189,7 +138,7 @@ pub fn trace_call(
 ) -> Result<GethTrace, TraceError> {
     let state = Overridden::new(state, &request.overrides);
     let block = &request.overrides.block;
-    let env = block.env(env, &state).map_err(ExecuteError::State)?;
+    let env = env.overridden(block, &state).map_err(ExecuteError::State)?;
     let tracing = Tracing::new(Machine::for_calls(&state, &env, &request.overrides, interrupt)?, bytes_max);
     let gas_limit = request.gas.unwrap_or(CALL_GAS_MAX).min(CALL_GAS_MAX);
     Ok(tracing.call(request, block, gas_limit, &Geth(options))?.2)
@@ -209,7 +158,7 @@ pub fn replay_calls(
     interrupt: &Interrupt,
 ) -> Result<Vec<TraceResults>, TraceError> {
     let state = Overridden::new(state, overrides);
-    let env = overrides.block.env(env, &state).map_err(ExecuteError::State)?;
+    let env = env.overridden(&overrides.block, &state).map_err(ExecuteError::State)?;
     let machine = Machine::for_calls(&state, &env, overrides, interrupt)?;
     let (mut tracing, mut gas_left) = (Tracing::new(machine, bytes_max), CALL_GAS_MAX);
     let mut traces = Vec::new();

@@ -16,12 +16,8 @@ use revm::{
 };
 use slipstream_types::{AccountValue, Digest, Rules, chain::Fork};
 
-use crate::{
-    call::CallRequest,
-    env::{BatchEnv, chain_spec},
-    error::Rejection,
-    transaction::Transaction,
-};
+use super::env::{BatchEnv, chain_spec};
+use crate::{error::Rejection, request::CallRequest, transaction::Transaction};
 
 pub(super) fn block_env(env: &BatchEnv) -> BlockEnv {
     BlockEnv {

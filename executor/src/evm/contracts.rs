@@ -10,8 +10,43 @@ use revm::{
     primitives::{AddressSet, hardfork::SpecId},
 };
 
+use super::{adapter::is_precompile, env::BatchEnv};
+use crate::{error::MoveError, overrides::AccountOverride};
+
 /// Addresses with another precompile than in the fork: the precompile of the given address, or none.
 pub(crate) type Moved = BTreeMap<Address, Option<Address>>;
+
+/// Returns the precompiles that the call finds at other addresses than in its fork. A precompile that moves
+/// leaves its address. One whose account is overridden in any way does so too, as in geth.
+///
+/// # Errors
+/// If the address has no precompile to move, or the new address is taken.
+pub(super) fn moved(
+    accounts: &BTreeMap<Address, AccountOverride>,
+    env: &BatchEnv,
+) -> Result<Moved, MoveError> {
+    let mut moved = Moved::new();
+    for (address, account) in accounts {
+        if let Some(to) = account.precompile_to {
+            if !is_precompile(address, env) {
+                return Err(MoveError::NoPrecompile(*address));
+            }
+            if to == *address {
+                return Err(MoveError::ToItself(to));
+            }
+            if accounts.contains_key(&to) {
+                return Err(MoveError::ToOverridden(to));
+            }
+            if moved.insert(to, Some(*address)).is_some() {
+                return Err(MoveError::ToTheSame(to));
+            }
+        }
+        if is_precompile(address, env) {
+            moved.insert(*address, None);
+        }
+    }
+    Ok(moved)
+}
 
 /// The fork's own precompiles, except those that a call moves.
 pub(crate) struct Contracts {

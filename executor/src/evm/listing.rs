@@ -4,7 +4,7 @@ use alloy_eips::eip2930::AccessList;
 use revm_inspectors::access_list::AccessListInspector;
 
 use super::machine::{Executed, Machine, RunError};
-use crate::call::CallRequest;
+use crate::request::CallRequest;
 
 /// A machine whose calls record the keys that they touch.
 pub(crate) struct Listing<'a>(Machine<'a, AccessListInspector>);

@@ -16,20 +16,20 @@ use slipstream_types::{Delta, Hints, hints::Preimage};
 use super::{
     adapter,
     changes::{Changes, changes, delta_bytes_max},
+    contracts::moved,
+    env::BatchEnv,
     interrupting::{self, Pace},
     observe::{self, Observed, ObservedContext, ObservedEvm},
     recorder::{ReadError, Recorder},
     state::ExecutionState,
     system_calls, words,
-    working_set::WorkingSet,
+    working_set::{Touched, WorkingSet},
 };
 use crate::{
-    call::CallRequest,
-    env::BatchEnv,
     error::{ExecuteError, Rejection},
-    hot::Touched,
     interrupt::Interrupt,
-    overrides::{BlockOverrides, Overrides, moved},
+    overrides::{BlockOverrides, Overrides},
+    request::CallRequest,
     transaction::Transaction,
 };
 
@@ -91,6 +91,16 @@ pub(crate) enum RunError {
     Rejected(Rejection),
     /// The transaction is not at fault.
     Failed(ExecuteError),
+}
+
+impl RunError {
+    /// The error of a call that was not run.
+    pub(crate) fn of_call(self) -> ExecuteError {
+        match self {
+            RunError::Rejected(reason) => ExecuteError::InvalidCall(reason),
+            RunError::Failed(error) => error,
+        }
+    }
 }
 
 impl<'a> Machine<'a> {

@@ -24,8 +24,8 @@ use revm::{
 
 use slipstream_types::hints::Preimage;
 
-use super::{adapter, contracts::Contracts, interrupting::Pace, preimages};
-use crate::{env::BatchEnv, predict::JumpWatch};
+use super::{adapter, contracts::Contracts, env::BatchEnv, interrupting::Pace, preimages};
+use crate::predict::JumpWatch;
 
 pub(super) type ObservedContext<DB> = Context<BlockEnv, TxEnv, CfgEnv, DB, Journal<DB>, Observed>;
 pub(super) type ObservedEvm<DB, I = ()> = Evm<

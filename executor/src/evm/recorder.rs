@@ -9,10 +9,10 @@ use slipstream_storage::StorageError;
 use slipstream_types::{BatchNumber, Digest, hints::Preimage};
 
 use super::{
-    adapter::account_info, code::AnalysedCode, state::ExecutionState, versions::Versions,
+    adapter::account_info, code::AnalysedCode, env::BatchEnv, state::ExecutionState, versions::Versions,
     working_set::WorkingSet,
 };
-use crate::{env::BatchEnv, error::ExecuteError, interrupt::Interrupt};
+use crate::{error::ExecuteError, interrupt::Interrupt};
 
 /// A failed read on its way through revm.
 #[derive(Debug, thiserror::Error)]

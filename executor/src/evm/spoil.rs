@@ -1,7 +1,17 @@
 //! Spoils a transaction's result as a concurrency bug would.
 
 use super::machine::Executed;
-use crate::parallel::Bug;
+
+/// Ways to spoil a transaction that ran at the same time as one that it conflicts with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bug {
+    /// Its writes follow from the values before the conflicting transaction.
+    LostUpdate,
+    /// It writes nothing.
+    SkippedIncrement,
+    /// Every second of its slots follows from the values before the conflicting transaction.
+    TornRead,
+}
 
 impl Executed {
     /// Applies the bug. `stale` is the result of the same transaction on outdated values.

@@ -6,8 +6,7 @@ use revm::{
     primitives::hardfork::SpecId,
 };
 
-use super::{machine::Evm, recorder::ReadError};
-use crate::env::BatchEnv;
+use super::{env::BatchEnv, machine::Evm, recorder::ReadError};
 
 /// Keeps the parent beacon block roots (EIP-4788).
 const BEACON_ROOTS: Address = address!("0x000F3df6D732807Ef1319fB7B8bB8522d0Beac02");

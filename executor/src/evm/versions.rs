@@ -25,11 +25,12 @@ use slipstream_types::{AccountValue, BatchNumber, Digest};
 use super::{
     adapter::account_info,
     code::AnalysedCode,
+    env::BatchEnv,
     machine::Executed,
     recorder::{self, ReadError},
     state::ExecutionState,
 };
-use crate::{env::BatchEnv, interrupt::Interrupt, predict::JumpWatch};
+use crate::{interrupt::Interrupt, predict::JumpWatch};
 
 /// Number of locks per table: enough that a few threads seldom contend.
 const SHARDS: usize = 64;

@@ -12,7 +12,6 @@ use slipstream_types::{
 };
 
 use super::{code::AnalysedCode, machine::Finished, preimages::PREIMAGES_MAX};
-use crate::hot::Touched;
 
 /// The reads of one account, before the batch changed it.
 #[derive(Default)]
@@ -25,6 +24,15 @@ pub(super) struct AccountReads {
 /// Keys, each with the turn of its first read. A turn is a transaction's position in the batch, counted from 1; turn 0
 /// is the system calls before it.
 type Order<K> = Vec<(u32, K)>;
+
+/// The rows that executing a batch read, with their values before the batch.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Touched {
+    /// Rows in first-use order; `None` where the state has no row.
+    pub rows: Vec<(StateKey, Option<StateValue>)>,
+    /// Code by its hash, in the order of the hashes.
+    pub codes: Vec<(B256, AnalysedCode)>,
+}
 
 /// The first reads of rows and code; see the module.
 #[derive(Default)]

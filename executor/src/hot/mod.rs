@@ -5,7 +5,7 @@
 //! and the sequence of batches that it took in: it uses neither clock nor sampling.
 //!
 //! ```text
-//!  Outcome of batch n ── apply ──▶ HotCache at n ── reader ──▶ execution of n + 1 ── misses ──▶ layers, warm data, store
+//!  Outcome of batch n ── apply ──▶ HotCache at n ── rows ──▶ execution of n + 1 ── misses ──▶ layers, warm data, store
 //! ```
 //! The cache belongs to the state after exactly one batch, named by its header's digest. [`HotCache::apply`] moves it
 //! to the next batch. A batch with another parent (another branch, a restore, a gap) empties the cache. A reader for
@@ -25,10 +25,7 @@ use alloy_primitives::{
 use serde::{Deserialize, Serialize};
 use slipstream_types::{AccountValue, Delta, Digest, Hints, StateKey, StateValue};
 
-use crate::{
-    evm::{AnalysedCode, ExecutionState},
-    overlay::{Layer, Overlay, Stacked},
-};
+use crate::evm::{AnalysedCode, Touched};
 
 /// Memory of a row in bytes: key and value in a table that is at least half full, and the key once more in `ages`.
 const ROW_BYTES: usize = 320;
@@ -36,15 +33,6 @@ const ROW_BYTES: usize = 320;
 const CODE_BYTES: usize = 200;
 /// Memory in bytes of a key's older entry in `ages`, left when a later batch touched the key.
 const AGE_BYTES: usize = 64;
-
-/// The rows that executing a batch read, with their values before the batch.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Touched {
-    /// Rows in first-use order; `None` where the state has no row.
-    pub rows: Vec<(StateKey, Option<StateValue>)>,
-    /// Code by its hash, in the order of the hashes.
-    pub codes: Vec<(B256, AnalysedCode)>,
-}
 
 /// Rows and code of the last batches, bounded in bytes; see the module.
 #[derive(Debug)]
@@ -131,14 +119,21 @@ impl HotCache {
         self.age_and_shrink(keys);
     }
 
-    /// Advances the cache by the batches of a layer. The cache may already be after one of them.
-    pub(crate) fn take(&mut self, layer: &Layer) {
-        self.move_on(self.at.is_some_and(|at| layer.reaches(at)), layer.tip());
+    /// Advances the cache to the state after `batch`, by the rows and the code that changed or were read since.
+    /// `is_next` says whether they are complete: whether they reach back to the cache's own batch.
+    pub(crate) fn advance<'a>(
+        &mut self,
+        is_next: bool,
+        batch: Digest,
+        rows: impl Iterator<Item = (StateKey, Option<StateValue>)>,
+        codes: impl Iterator<Item = (&'a B256, &'a AnalysedCode)>,
+    ) {
+        self.move_on(is_next, batch);
         let mut keys = Vec::new();
-        for row in layer.rows_by_age() {
-            self.put_row(row.key, row.value, &mut keys);
+        for (key, value) in rows {
+            self.put_row(key, value, &mut keys);
         }
-        for (hash, code) in layer.codes() {
+        for (hash, code) in codes {
             self.put_code(*hash, code, &mut keys);
         }
         self.age_and_shrink(keys);
@@ -219,13 +214,6 @@ impl HotCache {
     /// plain read follows.
     pub fn leave_out(&self, hints: &mut Hints) {
         leave_out(hints, |key| self.peek(key), |hash| self.has_code(hash));
-    }
-
-    /// Reads the state after the batch whose header has the digest `at`: cached rows from the cache, the others from
-    /// `below`, which must be that state. If the cache belongs to another state, every row comes from `below`.
-    pub fn reader<'a>(&'a self, at: Digest, below: &'a dyn ExecutionState) -> Stacked<'a> {
-        static NO_LAYERS: Overlay = Overlay::new();
-        Stacked::new(&NO_LAYERS, self.is_at(at).then_some(self), below)
     }
 
     /// Returns the cache's size, hits and misses.

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use alloy_primitives::{B256, Bytes, keccak256, map::HashMap};
 use slipstream_types::{BatchHeader, BatchNumber, Delta, Digest, StateKey, StateValue};
 
-use crate::{evm::AnalysedCode, hot::Touched};
+use crate::{
+    evm::{AnalysedCode, Touched},
+    hot::HotCache,
+};
 
 /// Memory of a row in bytes: key and value, and the key once more in a table that is at least half full.
 const ROW_BYTES: usize = 320;
@@ -35,11 +38,11 @@ pub struct Layer {
 
 /// A row of a [`Layer`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Row {
-    pub(crate) key: StateKey,
-    pub(crate) value: Option<StateValue>,
+struct Row {
+    key: StateKey,
+    value: Option<StateValue>,
     /// Index of the layer's last batch that touched it, from 0.
-    pub(crate) touched: u32,
+    touched: u32,
 }
 
 impl Layer {
@@ -137,19 +140,18 @@ impl Layer {
     }
 
     /// Whether the layer holds every change since the batch whose header has this digest, up to its own last batch.
-    pub(crate) fn reaches(&self, digest: Digest) -> bool {
+    pub(super) fn reaches(&self, digest: Digest) -> bool {
         self.parent == digest || self.digests.contains(&digest)
     }
 
-    /// The rows, least recently used first.
-    pub(crate) fn rows_by_age(&self) -> impl Iterator<Item = &Row> {
+    /// Advances a cache by the layer's batches. The cache may already be after one of them.
+    pub(crate) fn add_to(&self, cache: &mut HotCache) {
+        let is_next = cache.at().is_some_and(|at| self.reaches(at));
+        // Least recently used first.
         let mut places: Vec<u32> = (0..self.rows.len() as u32).collect();
         places.sort_by_key(|place| self.rows[*place as usize].touched);
-        places.into_iter().map(|place| &self.rows[place as usize])
-    }
-
-    pub(crate) fn codes(&self) -> impl Iterator<Item = (&B256, &AnalysedCode)> {
-        self.codes.iter()
+        let rows = places.into_iter().map(|place| &self.rows[place as usize]);
+        cache.advance(is_next, self.tip(), rows.map(|row| (row.key, row.value)), self.codes.iter());
     }
 
     pub(super) fn row(&self, key: &StateKey) -> Option<Option<StateValue>> {

@@ -21,7 +21,7 @@ pub use self::{
     layer::Layer,
     state::{Stacked, State},
 };
-use crate::{evm::AnalysedCode, hot::Touched};
+use crate::evm::{AnalysedCode, Touched};
 
 /// A stack of layers, each built on the one before it. A clone shares the layers, so it costs next to nothing.
 ///

@@ -98,6 +98,13 @@ impl<'a> Stacked<'a> {
         Stacked { overlay, hot, base, watch: None, interrupt: Interrupt::never() }
     }
 
+    /// Reads the state after the batch whose header has the digest `at`: cached rows from the cache, the others from
+    /// `base`, which must be that state. If the cache belongs to another state, every row comes from `base`.
+    pub fn cached(hot: &'a HotCache, at: Digest, base: &'a dyn ExecutionState) -> Stacked<'a> {
+        static NO_LAYERS: Overlay = Overlay::new();
+        Stacked::new(&NO_LAYERS, hot.is_at(at).then_some(hot), base)
+    }
+
     /// The same reader for an execution whose jumps are recorded.
     pub(crate) fn watched(self, watch: Option<Arc<JumpWatch>>) -> Stacked<'a> {
         Stacked { watch, ..self }

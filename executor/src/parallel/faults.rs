@@ -5,16 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use alloy_primitives::B256;
 
-/// Ways to spoil a transaction that ran at the same time as one that it conflicts with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Bug {
-    /// Its writes follow from the values before the conflicting transaction.
-    LostUpdate,
-    /// It writes nothing.
-    SkippedIncrement,
-    /// Every second of its slots follows from the values before the conflicting transaction.
-    TornRead,
-}
+use crate::evm::Bug;
 
 /// A [`Bug`] at a rate. It leaves alone transactions that ran ahead and whose reads hold, and everything on one thread.
 #[derive(Debug)]

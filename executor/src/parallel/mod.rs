@@ -34,13 +34,12 @@ use self::{
     plan::Plan,
 };
 pub use self::{
-    faults::{Bug, Faults},
+    faults::Faults,
     workers::{Eager, Workers},
 };
 use crate::{
-    env::BatchEnv,
     error::ExecuteError,
-    evm::{ExecutionState, Machine, Speculator, Versions},
+    evm::{BatchEnv, ExecutionState, Machine, Speculator, Versions},
     outcome::{self, Batch, Done, Outcome, Refusal},
     transaction::Transaction,
 };

@@ -17,7 +17,7 @@ use slipstream_types::{
 use super::{PredictMode, Predicted, Predictors};
 use crate::{
     access::{AccessSet, conflicts},
-    env::BatchEnv,
+    evm::BatchEnv,
     transaction::Transaction,
 };
 

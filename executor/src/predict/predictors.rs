@@ -23,7 +23,7 @@ use super::{
     saved::Saved,
     watch::JumpWatch,
 };
-use crate::{env::BatchEnv, transaction::Transaction};
+use crate::{evm::BatchEnv, transaction::Transaction};
 
 /// Contracts whose calls are counted. Beyond this number, all counts are halved and those at zero dropped.
 const COUNTED_MAX: usize = 65_536;

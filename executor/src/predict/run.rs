@@ -18,7 +18,7 @@ use super::{
     ssa::ARGS_MAX,
     world::{Stopped, World},
 };
-use crate::{env::BatchEnv, transaction::Transaction};
+use crate::{evm::BatchEnv, transaction::Transaction};
 
 /// Maximum number of stack words of a call: the EVM's own limit.
 const STACK_MAX: usize = 1024;

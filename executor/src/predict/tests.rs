@@ -10,7 +10,7 @@ use super::{
     JumpEdge, PredictConfig, PredictLimits, PredictMode, PredictStats, Predicted, Predictors, build,
 };
 use crate::{
-    env::{BatchEnv, SpecId},
+    evm::{BatchEnv, SpecId},
     outcome::execute,
     overlay::{Overlay, Stacked},
     transaction::{Envelope, Transaction},

@@ -16,8 +16,7 @@ use slipstream_types::{B256, ChainConfig, Digest, StateKey, StateValue};
 use super::{OrderedBatch, SessionError};
 use crate::{
     config::ExecutorConfig,
-    env::BatchEnv,
-    hot::Touched,
+    evm::{BatchEnv, Touched},
     predict::{JumpWatch, PredictConfig, PredictMode, Prediction, Predictors},
     transaction::Transaction,
 };

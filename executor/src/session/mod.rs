@@ -39,7 +39,6 @@ use crate::{
     assemble::{self, BuildClock, BuildLimits, Built, Candidates},
     body::{self, BodyError},
     config::{ExecutorConfig, HintsMode},
-    env::Basis,
     error::ExecuteError,
     hot::{HotCache, HotStats},
     interrupt::Interrupt,
@@ -48,6 +47,7 @@ use crate::{
     parallel::{self, ParallelStats, Workers},
     predict::PredictMode,
     prefetch::{Prefetcher, Warm},
+    seal::Basis,
     senders::Senders,
     transaction::Transaction,
 };
@@ -344,7 +344,7 @@ impl Session {
                 Told::Applied(layer) => (&**layer, hot.cache.is_at(layer.header().parent)),
             };
             if is_due {
-                hot.cache.take(layer);
+                layer.add_to(&mut hot.cache);
                 hot.number = layer.header().number;
             }
         }

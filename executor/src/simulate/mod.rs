@@ -7,12 +7,12 @@ use alloy_primitives::{B256, Log};
 
 use self::draft::Draft;
 use crate::{
-    call::{CALL_GAS_MAX, CallOutcome, CallRequest, TRANSFER_GAS},
-    env::BatchEnv,
+    call::{CALL_GAS_MAX, CallOutcome, TRANSFER_GAS},
     error::{ExecuteError, Rejection},
-    evm::{ExecutionState, Machine, RunError, Transfers},
+    evm::{BatchEnv, ExecutionState, Machine, RunError, Transfers},
     interrupt::Interrupt,
     overrides::Overrides,
+    request::CallRequest,
 };
 
 /// Limits of one simulation, set by the node's configuration.
@@ -128,7 +128,7 @@ impl<'a> Simulation<'a> {
         if !self.rules.is_validated {
             env.base_fee_wei = 0;
         }
-        let env = overrides.block.replace(env);
+        let env = env.with_values_of(&overrides.block);
         self.draft.override_accounts(&overrides.accounts).map_err(ExecuteError::State)?;
         for (number, hash) in &overrides.block.hashes {
             self.draft.put_hash(*number, *hash);

@@ -7,12 +7,7 @@ use slipstream_storage::MemoryState;
 use slipstream_types::{AccountValue, BatchNumber, ChainConfig, StateKey, StateValue, chain::Fork};
 
 use super::Work;
-use crate::{
-    call::{CallRequest, call},
-    env::BatchEnv,
-    error::ExecuteError,
-    interrupt::Interrupt,
-};
+use crate::{call::call, error::ExecuteError, evm::BatchEnv, interrupt::Interrupt, request::CallRequest};
 
 /// Code that runs until its gas is used up.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -9,8 +9,7 @@ use slipstream_types::{AccountValue, StateKey, StateValue};
 
 use super::{Random, env};
 use crate::{
-    env::{BatchEnv, SpecId},
-    evm::{Executed, Machine, Reads, RunError, Speculator, Verdict, Versions},
+    evm::{BatchEnv, Executed, Machine, Reads, RunError, SpecId, Speculator, Verdict, Versions},
     transaction::{Envelope, Transaction},
 };
 

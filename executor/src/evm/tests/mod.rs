@@ -21,7 +21,7 @@ use super::{
     recorder::Recorder,
 };
 use crate::{
-    env::{BatchEnv, SpecId},
+    evm::{BatchEnv, SpecId},
     outcome::{FREE_DELTA_BYTES, GAS_PER_DELTA_BYTE},
     transaction::{Envelope, Transaction},
 };

@@ -15,10 +15,13 @@ use revm_inspectors::tracing::{
 };
 
 use super::{Done, Look, correct, meter::Weights};
-use crate::trace::{TraceError, TraceTypes};
+use crate::error::TraceError;
 
 /// Maximum number of tracers in one `muxTracer`: each keeps its own records.
 const MUX_MAX: usize = 8;
+
+/// The kinds of traces that a replay in parity's format returns.
+pub type TraceTypes = alloy_primitives::map::HashSet<TraceType>;
 
 /// Traces with one of geth's tracers.
 pub(crate) struct Geth<'a>(pub(crate) &'a GethDebugTracingOptions);

@@ -13,6 +13,7 @@ use revm::{
     state::EvmState,
 };
 
+pub use self::looks::TraceTypes;
 pub(crate) use self::looks::{Calls, Geth, Replay};
 use self::meter::{Meter, Weights};
 use super::{
@@ -20,12 +21,7 @@ use super::{
     machine::{Executed, Machine, RunError, Seen},
     observe::Observed,
 };
-use crate::{
-    call::{self, CallRequest},
-    overrides::BlockOverrides,
-    trace::TraceError,
-    transaction::Transaction,
-};
+use crate::{error::TraceError, overrides::BlockOverrides, request::CallRequest, transaction::Transaction};
 
 /// Maximum bytes of an account and of a slot in a state trace, with the values before and after, and their text.
 const ACCOUNT_BYTES: usize = 1_024;
@@ -141,7 +137,7 @@ impl<'a> Tracing<'a> {
         if meter.left().is_none() {
             return Err(too_long);
         }
-        let result = result.map_err(|error| TraceError::Execute(call::error(error)))?;
+        let result = result.map_err(|error| TraceError::Execute(error.of_call()))?;
         if look.shows_state() {
             meter.take(state_bytes(&result.state));
         }

@@ -22,9 +22,8 @@ use slipstream_types::{Digest, StateKey};
 
 use super::{ParallelStats, Workers, plan::Plan};
 use crate::{
-    env::{BatchEnv, SpecId},
     error::ExecuteError,
-    evm::{Changes, ExecutionState, Finished, Machine, Spends, WorkingSet},
+    evm::{BatchEnv, Changes, ExecutionState, Finished, Machine, SpecId, Spends, WorkingSet},
     outcome::{Done, Entry, Outcome, Tally},
     transaction::Transaction,
 };

@@ -14,7 +14,7 @@ use std::{
 use alloy_primitives::{Address, B256, map::HashSet};
 use alloy_rlp::{Buf as _, Decodable as _, Header};
 use anyhow::{Context, Result};
-use slipstream_executor::{HotCache, Prefetcher, Touched, Wanted, Warm};
+use slipstream_executor::{ExecutionState, HotCache, Prefetcher, Stacked, Touched, Wanted, Warm};
 use slipstream_storage::StateReader;
 use slipstream_types::{AccountValue, BatchNumber, Delta, Digest, StateKey, StateValue, U256};
 
@@ -83,7 +83,7 @@ impl Trace {
         mut hot: Option<HotCache>,
     ) -> Result<()>
     where
-        R: StateReader + Clone + 'static,
+        R: ExecutionState + Clone + 'static,
     {
         let begin = |index: usize, hot: Option<&HotCache>| {
             let is_wanted = |key: &&StateKey| hot.is_none_or(|hot| !hot.contains(key));
@@ -103,7 +103,7 @@ impl Trace {
             match &mut hot {
                 None => self.replay(&self.batches[index], &warm)?,
                 Some(hot) => {
-                    self.replay(&self.batches[index], &hot.reader(digest(index), &warm))?;
+                    self.replay(&self.batches[index], &Stacked::cached(hot, digest(index), &warm))?;
                     self.touch(hot, index);
                 }
             }

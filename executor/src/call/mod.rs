@@ -1,50 +1,25 @@
 //! Calls that are not transactions: JSON-RPC's `eth_call` and `eth_estimateGas`. Their effects are discarded.
 
-use alloy_eips::{eip2930::AccessList, eip7702::RecoveredAuthorization};
-use alloy_primitives::{Address, Bytes, U256};
+mod overridden;
+
+use alloy_primitives::{Bytes, U256};
 use alloy_sol_types::decode_revert_reason;
 use slipstream_storage::StateReader;
 
 use crate::{
-    env::BatchEnv,
     error::{ExecuteError, Rejection},
-    evm::{Executed, ExecutionState, Machine, RunError},
+    evm::{BatchEnv, Executed, ExecutionState, Machine, RunError},
     interrupt::Interrupt,
-    overrides::{Overridden, Overrides},
+    request::CallRequest,
 };
+
+pub(crate) use self::overridden::Overridden;
 
 /// Maximum gas that a call may use, whatever the chain's limit. It bounds the time that one request can take from a node.
 pub const CALL_GAS_MAX: u64 = 50_000_000;
 
 /// Gas of a plain transfer. A lower limit in the request is ignored by an estimate.
 pub(crate) const TRANSFER_GAS: u64 = 21_000;
-
-/// A call as JSON-RPC describes it.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct CallRequest {
-    /// The caller's account, which needs no signature.
-    pub from: Address,
-    /// The called account, or `None` to create a contract.
-    pub to: Option<Address>,
-    /// Gas limit; `None` for the most that is allowed.
-    pub gas: Option<u64>,
-    /// Maximum wei per gas; zero for a call without a fee, which sees a BASEFEE of zero.
-    pub max_fee_wei: u128,
-    /// The part of `max_fee_wei` that may go to the proposer, in wei per gas. A legacy gas price sets both.
-    pub max_tip_wei: u128,
-    /// Wei sent; the caller must have them.
-    pub value: U256,
-    /// Call data, or the code that creates a contract.
-    pub data: Bytes,
-    /// The caller's nonce; not checked.
-    pub nonce: Option<u64>,
-    /// The call's access list (EIP-2930).
-    pub access_list: AccessList,
-    /// EIP-7702 authorizations; `Some` of an empty list is invalid.
-    pub authorizations: Option<Vec<RecoveredAuthorization>>,
-    /// Overrides of the state's and the batch's values that the call sees.
-    pub overrides: Overrides,
-}
 
 /// The result of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -112,10 +87,10 @@ pub fn call(
     interrupt: &Interrupt,
 ) -> Result<CallOutcome, ExecuteError> {
     let state = Overridden::new(state, &request.overrides);
-    let env = request.overrides.block.env(env, &state)?;
+    let env = env.overridden(&request.overrides.block, &state)?;
     let gas_limit = request.gas.unwrap_or(CALL_GAS_MAX).min(CALL_GAS_MAX);
     let executed = Machine::for_call(&state, &env, request, interrupt)?.call(request, gas_limit);
-    Ok(CallOutcome::of(&executed.map_err(error)?))
+    Ok(CallOutcome::of(&executed.map_err(RunError::of_call)?))
 }
 
 impl CallOutcome {
@@ -145,7 +120,7 @@ pub fn estimate_gas(
     interrupt: &Interrupt,
 ) -> Result<u64, EstimateError> {
     let state = Overridden::new(state, &request.overrides);
-    let env = request.overrides.block.env(env, &state).map_err(ExecuteError::State)?;
+    let env = env.overridden(&request.overrides.block, &state).map_err(ExecuteError::State)?;
     let mut high = env.gas_limit.min(env.transaction_gas_max).min(CALL_GAS_MAX);
     if let Some(gas) = request.gas.filter(|gas| *gas >= TRANSFER_GAS) {
         high = high.min(gas);
@@ -165,7 +140,7 @@ pub fn estimate_gas(
         Err(RunError::Rejected(Rejection::IntrinsicGas { .. })) => {
             return Err(EstimateError::Allowance { gas_limit: high });
         }
-        Err(other) => return Err(error(other).into()),
+        Err(other) => return Err(other.of_call().into()),
     };
     if succeeds(&mut machine, request, used)? {
         return Ok(used);
@@ -187,7 +162,7 @@ fn succeeds(machine: &mut Machine<'_>, request: &CallRequest, gas_limit: u64) ->
     match machine.call(request, gas_limit) {
         Ok(executed) => Ok(executed.success),
         Err(RunError::Rejected(Rejection::IntrinsicGas { .. })) => Ok(false),
-        Err(other) => Err(error(other)),
+        Err(other) => Err(other.of_call()),
     }
 }
 
@@ -199,12 +174,5 @@ fn estimate_error(executed: Executed, gas_limit: u64) -> EstimateError {
             let reason = decode_revert_reason(&executed.output);
             EstimateError::Reverted { output: executed.output, reason }
         }
-    }
-}
-
-pub(crate) fn error(error: RunError) -> ExecuteError {
-    match error {
-        RunError::Rejected(reason) => ExecuteError::InvalidCall(reason),
-        RunError::Failed(error) => error,
     }
 }

@@ -3,7 +3,10 @@
 use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, U256};
 pub use revm::primitives::hardfork::SpecId;
-use slipstream_types::{BatchHeader, BatchNumber, ChainConfig, Epoch, RulesId, chain::Fork, limits};
+use slipstream_storage::{StateReader, StorageError};
+use slipstream_types::{BatchHeader, BatchNumber, ChainConfig, RulesId, chain::Fork, limits};
+
+use crate::overrides::BlockOverrides;
 
 /// The block as the EVM sees it: everything that execution depends on besides the state and the transactions.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -103,36 +106,46 @@ impl BatchEnv {
             excess_blob_gas: header.excess_blob_gas,
         }
     }
-}
 
-/// The parts of a batch that are settled before it executes.
-#[derive(Clone, Copy, Debug)]
-pub struct Basis<'a> {
-    /// The header before this batch.
-    pub parent: &'a BatchHeader,
-    /// The epoch whose validators certify the batch.
-    pub epoch: Epoch,
-    /// Timestamp in milliseconds since 1970, which the proposer sets.
-    pub timestamp_ms: u64,
-    /// The account that receives the fees.
-    pub proposer: Address,
-}
-
-impl<'a> Basis<'a> {
-    /// The basis of a batch whose header is known.
-    pub fn of(parent: &'a BatchHeader, header: &BatchHeader) -> Basis<'a> {
-        let BatchHeader { epoch, timestamp_ms, proposer, .. } = *header;
-        Basis { parent, epoch, timestamp_ms, proposer }
+    /// Returns the environment with the overrides applied. Two are left out: BLOBBASEFEE, which an environment only
+    /// derives, and a NUMBER that is too high for it.
+    ///
+    /// # Errors
+    /// If the hash before an overridden number cannot be read.
+    pub(crate) fn overridden(
+        &self,
+        overrides: &BlockOverrides,
+        state: &dyn StateReader,
+    ) -> Result<BatchEnv, StorageError> {
+        let mut env = self.clone();
+        if let Some(number) = overrides.number {
+            let number = number.saturating_to::<u64>();
+            env.number = number;
+            let before = number.checked_sub(1).map(BatchNumber::new);
+            let hash = before.map_or(Ok(None), |before| state.header_digest(before))?;
+            env.parent_hash = hash.map_or(B256::ZERO, B256::from);
+        }
+        let parent = env.number.checked_sub(1).and_then(|number| overrides.hashes.get(&number));
+        env.parent_hash = parent.copied().unwrap_or(env.parent_hash);
+        Ok(env.with_values_of(overrides))
     }
 
-    /// The environment that the EVM sees.
-    pub fn env(&self, chain: &ChainConfig) -> BatchEnv {
-        BatchEnv::new(chain, self.parent, self.timestamp_ms, self.proposer)
+    /// Returns the environment with the overrides of the batch itself, without its number and the hashes before it.
+    pub(crate) fn with_values_of(self, overrides: &BlockOverrides) -> BatchEnv {
+        BatchEnv {
+            timestamp_s: overrides.timestamp_s.unwrap_or(self.timestamp_s),
+            beneficiary: overrides.beneficiary.unwrap_or(self.beneficiary),
+            gas_limit: overrides.gas_limit.unwrap_or(self.gas_limit),
+            base_fee_wei: overrides.base_fee_wei.unwrap_or(self.base_fee_wei),
+            difficulty: overrides.difficulty.unwrap_or(self.difficulty),
+            prev_randao: overrides.prev_randao.or(self.prev_randao),
+            ..self
+        }
     }
 }
 
 /// The EVM rules of a chain's fork.
-pub fn chain_spec(fork: Fork) -> SpecId {
+pub(super) fn chain_spec(fork: Fork) -> SpecId {
     match fork {
         Fork::Cancun => SpecId::CANCUN,
         Fork::Prague => SpecId::PRAGUE,
