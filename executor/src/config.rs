@@ -1,8 +1,9 @@
 //! [`ExecutorConfig`].
 
 use serde::{Deserialize, Serialize};
+use slipstream_predict::PredictMode;
 
-use crate::{predict::PredictMode, prefetch::PrefetchLimits};
+use crate::prefetch::PrefetchLimits;
 
 /// Tuning of execution. None of it changes a result.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]

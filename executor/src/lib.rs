@@ -18,7 +18,8 @@
 //!   [`validators`]: the validators after it.
 //! * [`call`](mod@call): JSON-RPC's `eth_call` and `eth_estimateGas`, with [`overrides`]; [`access_list`] and
 //!   [`simulate`] are further calls of that kind. [`prefetch`]: reading ahead by hints.
-//! * [`predict`]: foretells the reads of a transaction from its contracts' bytecode, for batches without hints.
+//! * [`prediction`]: foretells the reads and conflicts of a batch without hints; `slipstream_predict` does so for each of its
+//!   transactions, from the contracts' bytecode.
 //! * [`access`]: the reads and writes of each transaction, and the conflicts between them. [`parallel`]: the same
 //!   outcome on several threads.
 //! * [`hot`]: a cache of the rows that the last batches touched. [`overlay`]: batches that are executed and not
@@ -62,7 +63,7 @@ pub mod outcome;
 pub mod overlay;
 pub mod overrides;
 pub mod parallel;
-pub mod predict;
+pub mod prediction;
 pub mod prefetch;
 mod request;
 pub mod seal;
@@ -92,6 +93,7 @@ pub use outcome::{Outcome, execute};
 pub use overlay::{Layer, Overlay, Stacked, State};
 pub use overrides::{AccountOverride, BlockOverrides, Overrides, StorageOverride};
 pub use parallel::{Eager, Faults, ParallelStats, Workers};
+pub use prediction::{Prediction, predict_batch};
 pub use prefetch::{
     Backend as PrefetchBackend, PrefetchLimits, PrefetchStats, Prefetcher, Wanted, Warm, WarmStats,
 };

@@ -22,10 +22,10 @@ use revm::{
     },
 };
 
+use slipstream_predict::JumpWatch;
 use slipstream_types::hints::Preimage;
 
 use super::{adapter, contracts::Contracts, env::BatchEnv, interrupting::Pace, preimages};
-use crate::predict::JumpWatch;
 
 pub(super) type ObservedContext<DB> = Context<BlockEnv, TxEnv, CfgEnv, DB, Journal<DB>, Observed>;
 pub(super) type ObservedEvm<DB, I = ()> = Evm<
@@ -204,7 +204,7 @@ fn jump<DB: Database>(context: Ictx<'_, DB>) -> InstructionExecResult {
         let to = to.saturating_to();
         if bytecode.is_valid_legacy_jump(to) {
             // The program counter is past the instruction already.
-            watch.jumps(&hash, bytecode.pc() - 1, to);
+            watch.record(&hash, bytecode.pc() - 1, to);
         }
     }
     control::jump(context)

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use slipstream_predict::JumpWatch;
 use slipstream_storage::{MemoryState, StateReader, View};
 use slipstream_types::Digest;
 
 use super::code::AnalysedCode;
-use crate::{interrupt::Interrupt, predict::JumpWatch};
+use crate::interrupt::Interrupt;
 
 /// A state that transactions run on. Beside the rows, it may have code that is ready to run, and it may observe or end
 /// the execution.

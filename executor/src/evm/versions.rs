@@ -19,6 +19,7 @@ use revm::{
     primitives::KECCAK_EMPTY,
     state::{Account, AccountInfo},
 };
+use slipstream_predict::JumpWatch;
 use slipstream_storage::{StateReader, StorageError};
 use slipstream_types::{AccountValue, BatchNumber, Digest};
 
@@ -30,7 +31,7 @@ use super::{
     recorder::{self, ReadError},
     state::ExecutionState,
 };
-use crate::{interrupt::Interrupt, predict::JumpWatch};
+use crate::interrupt::Interrupt;
 
 /// Number of locks per table: enough that a few threads seldom contend.
 const SHARDS: usize = 64;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use alloy_primitives::{Address, B256, Bytes, U256};
+use slipstream_predict::JumpWatch;
 use slipstream_storage::{StateReader, StorageError, View};
 use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue};
 
@@ -11,7 +12,6 @@ use crate::{
     evm::{AnalysedCode, ExecutionState},
     hot::HotCache,
     interrupt::Interrupt,
-    predict::JumpWatch,
     prefetch::Warm,
 };
 

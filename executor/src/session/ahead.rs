@@ -12,7 +12,7 @@ use crate::{
     hinting::open_hints,
     hot,
     overlay::{Overlay, State},
-    predict::Prediction,
+    prediction::Prediction,
     prefetch::{Wanted, Warm, WarmStats},
     transaction::Transaction,
 };

@@ -10,6 +10,7 @@ use std::sync::{
 
 use alloy_primitives::{Address, map::HashMap};
 use rayon::{ThreadPool, ThreadPoolBuilder};
+use slipstream_predict::{JumpWatch, PredictConfig, PredictMode, Predictors};
 use slipstream_storage::{StateReader, StorageError, Store};
 use slipstream_types::{B256, ChainConfig, Digest, StateKey, StateValue};
 
@@ -17,7 +18,7 @@ use super::{OrderedBatch, SessionError};
 use crate::{
     config::ExecutorConfig,
     evm::{BatchEnv, Touched},
-    predict::{JumpWatch, PredictConfig, PredictMode, Prediction, Predictors},
+    prediction::{Prediction, predict_batch},
     transaction::Transaction,
 };
 
@@ -81,7 +82,7 @@ impl BatchPredictor {
         }
         // The batch before may not be here yet. The EVM sees only its digest, which decides no keys.
         let env = BatchEnv::behind(B256::ZERO, chain, number, timestamp_ms, proposer);
-        let foretell = || self.predictors.foretell(transactions, &env, gas_max, base, self.mode);
+        let foretell = || predict_batch(&self.predictors, transactions, &env, gas_max, base, self.mode);
         let foretold = match &self.threads {
             Some(threads) => threads.install(foretell),
             None => foretell(),

@@ -26,6 +26,7 @@ mod stall;
 use std::{collections::VecDeque, sync::Arc};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use slipstream_predict::PredictMode;
 use slipstream_storage::{StorageError, Store};
 use slipstream_types::{BatchHeader, BatchNumber, Body, ChainConfig, Delta};
 
@@ -45,7 +46,6 @@ use crate::{
     outcome::{self, Outcome},
     overlay::{Layer, State},
     parallel::{self, ParallelStats, Workers},
-    predict::PredictMode,
     prefetch::{Prefetcher, Warm},
     seal::Basis,
     senders::Senders,

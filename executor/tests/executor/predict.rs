@@ -1,18 +1,16 @@
 //! Predictors on mainnet blocks: the share of a block's reads that they predict, and the number of surplus ones.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use alloy_primitives::{Address, B256, Bytes, U256};
-use slipstream_executor::{
-    BatchEnv, execute,
-    predict::{PredictConfig, PredictLimits, PredictMode, PredictStats, Predicted, Predictors},
-};
-use slipstream_storage::{StateReader, StorageError};
-use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, hints};
+use slipstream_executor::{BatchEnv, ExecutionState, execute, predict_batch};
+use slipstream_predict::{BlockValues, JumpWatch, PredictConfig, PredictMode, Predicted, Predictors};
+use slipstream_storage::{MemoryState, StateReader, StorageError};
+use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue, hints};
 
 use crate::{
     mainnet::{Case, cases, transactions},
-    support::{COUNTER, FILLER, PROPOSER, WRITER, account, chain, invoke, word},
+    support::{COUNTER, FILLER, PROPOSER, WRITER, account, bytes, chain, invoke, word},
 };
 
 /// The first block of 2020; predictors are for today's EVM.
@@ -95,11 +93,11 @@ fn most_reads_of_mainnet_blocks_are_foretold() {
 }
 
 fn foretold(predictors: &Predictors, case: &Case, mode: PredictMode) -> BTreeSet<Predicted> {
-    let env = BatchEnv::mainnet(&case.block.header.inner);
+    let block = BlockValues::from(&BatchEnv::mainnet(&case.block.header.inner));
     let mut named = BTreeSet::new();
     for transaction in transactions(&case.block) {
         let mut own = BTreeSet::new();
-        let stats = predictors.predict(&transaction, &env, &case.state, mode, &mut |predicted| {
+        let stats = predictors.predict((&transaction).into(), &block, &case.state, mode, &mut |predicted| {
             assert!(own.insert(predicted), "{predicted:?} was named twice");
         });
         own.retain(|predicted| !matches!(predicted, Predicted::Change(_)));
@@ -108,85 +106,6 @@ fn foretold(predictors: &Predictors, case: &Case, mode: PredictMode) -> BTreeSet
         named.extend(own);
     }
     named
-}
-
-fn named(predictors: &Predictors, to: Address, data: &[u8]) -> (Vec<Predicted>, PredictStats) {
-    let (state, _, env) = chain();
-    let mut named = Vec::new();
-    let transaction = invoke(1, 0, to, data);
-    let mut sink = |predicted| named.push(predicted);
-    let stats = predictors.predict(&transaction, &env, &state, PredictMode::Full, &mut sink);
-    named.retain(|predicted| !matches!(predicted, Predicted::Change(_)));
-    (named, stats)
-}
-
-/// Goal: a contract is analysed once, when it was called often enough and not before. Then its reads are predicted.
-#[test]
-fn contracts_that_are_called_often_get_programs() {
-    let (state, _, _) = chain();
-    let hash = |address| state.account(&address).unwrap().unwrap().code_hash.unwrap();
-    let code = |hash: Digest| state.code(&hash).unwrap().unwrap();
-    let predictors = Predictors::new(PredictConfig { calls_min: 4, ..PredictConfig::default() });
-    // A predicted call counts, too.
-    let (without, _) = named(&predictors, COUNTER, &[]);
-    let counter = hash(COUNTER);
-    predictors.note_executed(counter, &code(counter), 2);
-    assert_eq!((predictors.queued(), predictors.build_queued(usize::MAX)), (0, 0));
-    predictors.note_executed(counter, &code(counter), 1);
-    predictors.note_executed(counter, &code(counter), 9);
-    assert_eq!((predictors.queued(), predictors.build_queued(usize::MAX)), (1, 1));
-    predictors.note_executed(counter, &code(counter), 9);
-    assert_eq!((predictors.queued(), predictors.len()), (0, 1));
-    let (with, stats) = named(&predictors, COUNTER, &[]);
-    assert_eq!((with.len(), stats.stopped_because), (without.len() + 1, None));
-}
-
-/// Goal: the kept programs stay within their bytes, and the least recently used are evicted.
-#[test]
-fn programs_are_bounded_in_bytes() {
-    let code = |number: u16| [vec![0x61], number.to_be_bytes().to_vec(), vec![0x54, 0x50, 0x00]].concat();
-    let hash = |number: u16| Digest::from(alloy_primitives::keccak256(code(number)));
-    let programs_bytes_max = 4_096;
-    let predictors = Predictors::new(PredictConfig { programs_bytes_max, ..PredictConfig::default() });
-    for number in 0..200 {
-        predictors.build_now(hash(number), &code(number));
-        assert!(predictors.size_bytes() <= programs_bytes_max);
-    }
-    assert!((10..100).contains(&predictors.len()), "{}", predictors.len());
-}
-
-/// Goal: the limits on steps, keys and reads end an endless loop, and the keys named until then stay valid.
-#[test]
-fn limits_end_long_loops() {
-    let data = [word(0), word(1 << 40)].concat();
-    let predictors = |limits| {
-        let predictors =
-            Predictors::new(PredictConfig { builds_at_once: true, limits, ..PredictConfig::default() });
-        let (named, stats) = named(&predictors, FILLER, &data);
-        (named.len(), stats.steps, stats.stopped_because.map(|reason| format!("{reason:?}")))
-    };
-    let limits = PredictLimits::default();
-    let (_, steps, reason) = predictors(PredictLimits { steps_max: 1_000, ..limits });
-    assert!((1_000..2_000).contains(&steps), "{steps}");
-    assert_eq!(reason.as_deref(), Some("Steps"));
-    let (count, _, reason) = predictors(PredictLimits { keys_max: 50, ..limits });
-    assert_eq!((count, reason.as_deref()), (51, Some("Keys")), "50 rows and the code");
-    let (_, _, reason) = predictors(PredictLimits { reads_max: 1, ..limits });
-    assert_eq!(reason.as_deref(), Some("Reads"));
-}
-
-/// Goal: with slot reads off, keys that depend on no value are still predicted.
-#[test]
-fn keys_are_foretold_without_waiting_for_values() {
-    let config = PredictConfig { builds_at_once: true, reads_slots: false, ..PredictConfig::default() };
-    let (counter, stats) = named(&Predictors::new(config), COUNTER, &[]);
-    let (writer, _) = named(&Predictors::new(config), WRITER, &word(7));
-    let slots = |named: &[Predicted]| {
-        let is_slot = |predicted: &&Predicted| matches!(predicted, Predicted::Key(StateKey::Slot(..)));
-        named.iter().filter(is_slot).count()
-    };
-    assert_eq!((slots(&counter), slots(&writer)), (1, 1));
-    assert_eq!(stats.reads, 3, "sender, fee recipient, contract");
 }
 
 /// A state that must not be read.
@@ -217,14 +136,14 @@ fn a_batch_is_foretold_as_hints() {
     let transactions =
         [invoke(1, 0, COUNTER, &[]), invoke(1, 1, COUNTER, &[]), invoke(2, 0, WRITER, &word(7))];
     let predictors = Predictors::new(PredictConfig { builds_at_once: true, ..PredictConfig::default() });
-    let off = predictors.foretell(&transactions, &env, 90_000, &Untouchable, PredictMode::Off);
+    let off = predict_batch(&predictors, &transactions, &env, 90_000, &Untouchable, PredictMode::Off);
     assert!(off.hints.accounts.is_empty());
     let accounts =
-        predictors.foretell(&transactions, &env, 90_000, &Untouchable, PredictMode::Accounts).hints;
+        predict_batch(&predictors, &transactions, &env, 90_000, &Untouchable, PredictMode::Accounts).hints;
     let named: Vec<StateKey> = accounts.keys().collect();
     assert_eq!(named, [account(1), PROPOSER, COUNTER, account(2), WRITER].map(StateKey::Account));
     assert!(accounts.codes().any(|address| address == COUNTER));
-    let full = predictors.foretell(&transactions, &env, 90_000, &state, PredictMode::Full).hints;
+    let full = predict_batch(&predictors, &transactions, &env, 90_000, &state, PredictMode::Full).hints;
     let slots: Vec<_> = full.keys().filter(|key| matches!(key, StateKey::Slot(..))).collect();
     assert_eq!(slots, [COUNTER, WRITER].map(|address| StateKey::Slot(address, B256::ZERO)));
     assert_eq!(full.accounts.len(), accounts.accounts.len());
@@ -239,7 +158,7 @@ fn what_is_foretold_is_bounded_by_the_gas() {
     let transactions: Vec<_> = (0..50).map(fill).collect();
     let predictors = Predictors::new(PredictConfig { builds_at_once: true, ..PredictConfig::default() });
     for gas in [0, 1_000_000] {
-        let foretold = predictors.foretell(&transactions, &env, gas, &state, PredictMode::Full);
+        let foretold = predict_batch(&predictors, &transactions, &env, gas, &state, PredictMode::Full);
         let named = foretold.hints.keys().count();
         assert_eq!(named, hints::keys_max(gas));
     }
@@ -256,8 +175,68 @@ fn conflicts_are_foretold() {
     let transactions = [fill(1, 0, 0, 3), fill(2, 0, 10, 12), fill(3, 0, 2, 4), fill(1, 1, 20, 21)];
     let graph = |mode| {
         let predictors = Predictors::new(PredictConfig { builds_at_once: true, ..PredictConfig::default() });
-        predictors.foretell(&transactions, &env, 400_000, &state, mode).conflicts(&transactions).predecessors
+        predict_batch(&predictors, &transactions, &env, 400_000, &state, mode)
+            .conflicts(&transactions)
+            .predecessors
     };
     assert_eq!(graph(PredictMode::Full), [vec![], vec![], vec![0], vec![0]]);
     assert_eq!(graph(PredictMode::Accounts), [vec![], vec![0], vec![1], vec![0, 2]]);
+}
+
+/// A state whose executions record their jumps.
+struct Watched<'a> {
+    state: &'a MemoryState,
+    watch: Arc<JumpWatch>,
+}
+
+impl StateReader for Watched<'_> {
+    fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
+        self.state.account(address)
+    }
+
+    fn slot(&self, address: &Address, slot: &B256) -> Result<U256, StorageError> {
+        self.state.slot(address, slot)
+    }
+
+    fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
+        self.state.code(hash)
+    }
+
+    fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
+        self.state.header_digest(number)
+    }
+}
+
+impl ExecutionState for Watched<'_> {
+    fn watch(&self) -> Option<&Arc<JumpWatch>> {
+        Some(&self.watch)
+    }
+}
+
+/// Goal: a jump to an uncomputable target is learned when execution makes it, and predicted from then on. Known jumps
+/// are not recorded.
+#[test]
+fn jumps_of_execution_are_learned() {
+    const JUMPER: Address = Address::repeat_byte(0xc0);
+    let (mut state, _, env) = chain();
+    // jump(blobbasefee() + 5); 6: sload(1)
+    let code_hash = Some(state.insert_code(bytes("4a 6005 01 56 fe 5b 6001 54 50 00").into()));
+    let contract = AccountValue { nonce: 1, balance: U256::ZERO, code_hash };
+    state.insert(StateKey::Account(JUMPER), StateValue::Account(contract));
+    let predictors = Predictors::new(PredictConfig { builds_at_once: true, ..PredictConfig::default() });
+    let (call, block) = (invoke(1, 0, JUMPER, &[]), BlockValues::from(&env));
+    let slots = || {
+        let mut count = 0;
+        let mut sink =
+            |predicted| count += usize::from(matches!(predicted, Predicted::Key(StateKey::Slot(..))));
+        predictors.predict((&call).into(), &block, &state, PredictMode::Full, &mut sink);
+        count
+    };
+    assert_eq!(slots(), 0);
+    let watch = predictors.watch().unwrap();
+    execute(&Watched { state: &state, watch }, &env, std::slice::from_ref(&call)).unwrap();
+    predictors.learn_jumps();
+    // The program is built again with the observed jump.
+    assert_eq!(slots(), 1);
+    assert!(predictors.watch().is_none());
 }

@@ -4,8 +4,8 @@ use crate::support::*;
 use alloy_primitives::{Address, B256, Bytes, U256};
 use slipstream_executor::{
     ExecutorConfig, HintsMode, PrefetchLimits, PrefetchStats, Prefetcher, Wanted, Warm, execute,
-    predict::PredictMode,
 };
+use slipstream_predict::PredictMode;
 use slipstream_storage::{MemoryState, StateReader};
 use slipstream_types::{
     AccountValue, BatchNumber, Digest, Hints, StateKey, StateValue, hints::AccountHints,

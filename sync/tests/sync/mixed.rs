@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use slipstream_executor::{ExecutorConfig, HintsMode, predict::PredictMode};
+use slipstream_executor::{ExecutorConfig, HintsMode};
+use slipstream_predict::PredictMode;
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{
     SyncConfig, Trust, answer,

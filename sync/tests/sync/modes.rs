@@ -2,8 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use slipstream_executor::{ExecutorConfig, HintsMode, predict::PredictMode};
+use slipstream_executor::{ExecutorConfig, HintsMode};
 use slipstream_network::{MemoryHub, Transport};
+use slipstream_predict::PredictMode;
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{Mode, Patience, SyncConfig, SyncError, SyncServer, announcement, fetch_genesis};
 use slipstream_types::{BatchNumber, BlobKind, Digest, Waypoint};

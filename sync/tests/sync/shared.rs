@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use slipstream_executor::{
     Basis, ExecutorConfig, HintsMode, HotStats, Layer, OrderedBatch, Overlay, Session, State, Trust, Way,
-    decode_body, predict::PredictMode,
+    decode_body,
 };
+use slipstream_predict::PredictMode;
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{
     SyncConfig,

@@ -33,22 +33,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
     ("consensus", &["simulated", "testing", "validator"]),
     ("consensus/eve", &["core", "memory"]),
     ("consensus/model", &["liar", "place", "react", "said"]),
-    (
-        "executor",
-        &[
-            "call",
-            "evm",
-            "hot",
-            "outcome",
-            "overlay",
-            "overrides",
-            "parallel",
-            "predict",
-            "prefetch",
-            "reader",
-            "trace",
-        ],
-    ),
     ("testsuite", &["compare", "report"]),
     ("testsuite", &["devnet", "leftovers"]),
 ];

@@ -1,6 +1,7 @@
 //! The pool over a store: what it refuses, and how it follows the head.
 
-use slipstream_executor::{BuildLimits, ExecutorConfig, predict::PredictMode};
+use slipstream_executor::{BuildLimits, ExecutorConfig};
+use slipstream_predict::PredictMode;
 use slipstream_storage::CommitBatch;
 
 use super::{batch, ledger_with, making};

@@ -13,9 +13,10 @@ use crate::{
 use alloy_primitives::{Address, U256};
 use slipstream_executor::{
     Ahead, AheadUse, Basis, ExecuteError, Executed, ExecutorConfig, HintsMode, Layer, NoTimeLimit,
-    OrderedBatch, Outcome, Overlay, Sealed, Session, State, Transaction, Trust, Way, build, execute,
-    predict::PredictMode, seal, seal_hints,
+    OrderedBatch, Outcome, Overlay, Sealed, Session, State, Transaction, Trust, Way, build, execute, seal,
+    seal_hints,
 };
+use slipstream_predict::PredictMode;
 use slipstream_storage::{CommitBatch, MemoryState, Speculation, StateReader, Store};
 use slipstream_types::{BatchHeader, BatchNumber, Blob, Delta, Digest, Epoch, Genesis};
 

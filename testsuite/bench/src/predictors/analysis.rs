@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use alloy_primitives::{B256, Bytes};
-use slipstream_executor::predict::{PredictConfig, Predictors, build};
+use slipstream_predict::{PredictConfig, Predictors, build};
 
 use crate::{Figure, hints::Case};
 

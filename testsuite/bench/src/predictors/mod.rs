@@ -9,7 +9,7 @@ mod score;
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use slipstream_executor::predict::Predictors;
+use slipstream_predict::Predictors;
 
 use self::replay::{Bench, Variant, Way};
 use super::{

@@ -2,10 +2,8 @@
 
 use anyhow::Result;
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use slipstream_executor::{
-    PrefetchLimits, Prefetcher,
-    predict::{PredictMode, Predictors},
-};
+use slipstream_executor::{PrefetchLimits, Prefetcher, predict_batch};
+use slipstream_predict::{PredictMode, Predictors};
 use slipstream_storage::StateReader;
 use slipstream_types::Hints;
 
@@ -102,7 +100,7 @@ impl<'a> Bench<'a> {
         let foretell = |predictors: &Predictors, mode| {
             let block = &case.block;
             self.threads.install(|| {
-                predictors.foretell(&block.transactions, &block.env, block.gas_used, state, mode).hints
+                predict_batch(predictors, &block.transactions, &block.env, block.gas_used, state, mode).hints
             })
         };
         Ok(match way {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use slipstream_executor::predict::Predicted;
+use slipstream_predict::Predicted;
 use slipstream_storage::{MemoryState, StateReader};
 use slipstream_types::{Hints, StateKey};
 

@@ -12,10 +12,8 @@ use std::{
 
 use anyhow::Result;
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use slipstream_executor::{
-    ExecutionState, PrefetchBackend, PrefetchLimits, Prefetcher,
-    predict::{PredictMode, Predictors},
-};
+use slipstream_executor::{ExecutionState, PrefetchBackend, PrefetchLimits, Prefetcher, predict_batch};
+use slipstream_predict::{PredictMode, Predictors};
 
 use self::plot::Plot;
 use super::{
@@ -104,7 +102,8 @@ impl Helpers {
             Way::Full => ahead(&|case, state| {
                 let block = &case.block;
                 let foretell = || {
-                    programs.foretell(
+                    predict_batch(
+                        programs,
                         &block.transactions,
                         &block.env,
                         block.gas_used,

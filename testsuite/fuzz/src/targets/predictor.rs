@@ -1,6 +1,6 @@
 //! Predictors: no bytecode makes the analysis or a run panic or exceed its limits, and equal code gives equal programs.
 
-use slipstream_executor::predict::{CODE_BYTES_MAX, JumpEdge, build};
+use slipstream_predict::{CODE_BYTES_MAX, JumpEdge, build};
 
 /// The largest program, as a multiple of its code: it has copies of small blocks, and a table entry for each block.
 const GROWTH_MAX: usize = 64;

@@ -6,11 +6,11 @@
 
 use alloy_primitives::map::HashMap;
 
-use super::{
+use crate::{
     blocks::Blocks,
-    constants::Constants,
+    constants::{Constants, Operand},
     flow::Flow,
-    ssa::{Exit, Op, Operand, Tracer},
+    ssa::{Exit, Op, Tracer},
 };
 
 /// Blocks of at most this many bytes of code are copied into each chain that leads to them.
@@ -26,20 +26,20 @@ const CHAIN_BLOCKS_MAX: usize = 128;
 const OPS_MAX: usize = 50_000;
 
 /// A run of operations that is entered at its first and left at its last.
-pub(super) struct Chain {
+pub(crate) struct Chain {
     /// Position of its first instruction in the code.
-    pub(super) pc: usize,
-    pub(super) ops: Vec<Op>,
+    pub(crate) pc: usize,
+    pub(crate) ops: Vec<Op>,
     /// Number of stack entries that it takes.
-    pub(super) taken: usize,
+    pub(crate) taken: usize,
     /// The operands that it leaves instead, top last.
-    pub(super) stack: Vec<Operand>,
-    pub(super) exit: ChainExit,
+    pub(crate) stack: Vec<Operand>,
+    pub(crate) exit: ChainExit,
 }
 
 /// How control leaves a chain. Blocks are named by their index in [`Blocks`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum ChainExit {
+pub(crate) enum ChainExit {
     /// The call ends without data.
     Stop,
     /// The call ends with `memory[offset..offset + length]`.
@@ -74,7 +74,7 @@ pub(super) enum ChainExit {
 
 impl ChainExit {
     /// The blocks that the chain may continue in; empty for a branch.
-    pub(super) fn targets(&self) -> &[u32] {
+    pub(crate) fn targets(&self) -> &[u32] {
         match self {
             ChainExit::Goto(target) => std::slice::from_ref(target),
             ChainExit::Jump { known, .. } => known,
@@ -83,7 +83,7 @@ impl ChainExit {
     }
 
     /// Both targets of a branch.
-    pub(super) fn branches(&self) -> Option<[u32; 2]> {
+    pub(crate) fn branches(&self) -> Option<[u32; 2]> {
         match self {
             ChainExit::Branch { then, otherwise, .. } => Some([*then, *otherwise]),
             _ => None,
@@ -92,7 +92,7 @@ impl ChainExit {
 }
 
 /// The chains that are reachable from the start of the code, by the index of each one's first block.
-pub(super) fn chains(blocks: &Blocks<'_>, flow: &Flow, constants: &mut Constants) -> HashMap<u32, Chain> {
+pub(crate) fn chains(blocks: &Blocks<'_>, flow: &Flow, constants: &mut Constants) -> HashMap<u32, Chain> {
     let mut chains = HashMap::default();
     let mut pending = vec![0];
     let mut ops = 0;

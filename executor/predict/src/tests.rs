@@ -1,55 +1,51 @@
 //! Tests the way from bytecode to keys: what programs hold, and that no bytecode breaks them.
 
-use alloy_consensus::{SignableTransaction, TxLegacy};
-use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, keccak256};
+use alloy_consensus::TxLegacy;
+use alloy_primitives::{Address, B256, Bytes, TxKind, U256, keccak256};
 use proptest::prelude::*;
 use slipstream_storage::MemoryState;
 use slipstream_types::{AccountValue, Digest, StateKey, StateValue};
 
-use super::{
-    JumpEdge, PredictConfig, PredictLimits, PredictMode, PredictStats, Predicted, Predictors, build,
-};
 use crate::{
-    evm::{BatchEnv, SpecId},
-    outcome::execute,
-    overlay::{Overlay, Stacked},
-    transaction::{Envelope, Transaction},
+    BlockValues, JumpEdge, PredictConfig, PredictLimits, PredictMode, PredictStats, Predicted, Predictors,
+    TransactionRef, build,
 };
 
 const CONTRACT: Address = Address::repeat_byte(0xc0);
 const OTHER: Address = Address::repeat_byte(0x0e);
 
-fn env() -> BatchEnv {
-    BatchEnv {
+/// Adds 1 to slot 0 and emits a topic.
+const COUNTER: &str = "60005460010160005560 2a60006000a100";
+/// Writes the first word of its call data to slot 0.
+const WRITER: &str = "5f355f5500";
+/// slot = calldata[0]; while slot != calldata[1] { slots[slot] = 1; slot += 1 }
+const FILLER: &str = "5f355b8060203514601557 60018155600101600256 5b00";
+
+fn block() -> BlockValues {
+    BlockValues {
         chain_id: 1,
-        rules: slipstream_types::RulesId::GENESIS,
-        spec: SpecId::CANCUN,
         number: 5,
         timestamp_s: 100,
         beneficiary: Address::repeat_byte(0xbe),
         gas_limit: 30_000_000,
-        transaction_gas_max: u64::MAX,
         base_fee_wei: 7,
-        difficulty: U256::ZERO,
-        prev_randao: Some(B256::ZERO),
+        prev_randao: U256::ZERO,
         parent_hash: B256::ZERO,
-        parent_beacon_root: None,
-        excess_blob_gas: Some(0),
     }
 }
 
-fn transaction(to: TxKind, input: &[u8]) -> Transaction {
-    let tx =
-        TxLegacy { gas_limit: 1_000_000, to, input: Bytes::copy_from_slice(input), ..TxLegacy::default() };
-    let signature = Signature::new(U256::from(1), U256::from(1), false);
-    let envelope = Envelope::from(tx.into_signed(signature));
-    // The signature is invalid, so the sender is set by hand.
-    Transaction {
-        raw: Bytes::new(),
-        hash: B256::ZERO,
-        sender: Address::repeat_byte(1),
-        envelope: envelope.into(),
-    }
+fn transaction(to: TxKind, input: &[u8]) -> TxLegacy {
+    TxLegacy { gas_limit: 1_000_000, to, input: Bytes::copy_from_slice(input), ..TxLegacy::default() }
+}
+
+fn predict(
+    predictors: &Predictors,
+    transaction: &TxLegacy,
+    state: &MemoryState,
+    sink: &mut dyn FnMut(Predicted),
+) -> PredictStats {
+    let transaction = TransactionRef { sender: Address::repeat_byte(1), envelope: transaction };
+    predictors.predict(transaction, &block(), state, PredictMode::Full, sink)
 }
 
 fn state(contracts: &[(Address, &[u8])]) -> MemoryState {
@@ -66,8 +62,7 @@ fn run(state: &MemoryState, input: &[u8], config: PredictConfig) -> (Vec<Predict
     let predictors = Predictors::new(PredictConfig { builds_at_once: true, ..config });
     let mut named = Vec::new();
     let transaction = transaction(TxKind::Call(CONTRACT), input);
-    let mut sink = |predicted| named.push(predicted);
-    let stats = predictors.predict(&transaction, &env(), state, PredictMode::Full, &mut sink);
+    let stats = predict(&predictors, &transaction, state, &mut |predicted| named.push(predicted));
     (named, stats)
 }
 
@@ -98,35 +93,6 @@ fn slots_are_computed_and_followed() {
     let element = U256::from_be_bytes(keccak256([word(9), word(3)].concat()).0);
     state.insert(StateKey::Slot(CONTRACT, element.into()), StateValue::Slot(U256::from(77)));
     assert_eq!(slots(&state, &word(9)), [(CONTRACT, element), (CONTRACT, U256::from(77))]);
-}
-
-/// Goal: a jump to an uncomputable target is learned when execution makes it, and predicted from then on. Known jumps
-/// are not recorded.
-#[test]
-fn jumps_of_execution_are_learned() {
-    // jump(blobbasefee() + 5); 6: sload(1)
-    let computed = code("4a 6005 01 56 fe 5b 6001 54 50 00");
-    let state = state(&[(CONTRACT, &computed)]);
-    let predictors = Predictors::new(PredictConfig { builds_at_once: true, ..PredictConfig::default() });
-    let call = transaction(TxKind::Call(CONTRACT), &[]);
-    let env = BatchEnv { base_fee_wei: 0, ..env() };
-    let slots = || {
-        let mut count = 0;
-        let mut sink =
-            |predicted| count += usize::from(matches!(predicted, Predicted::Key(StateKey::Slot(..))));
-        predictors.predict(&call, &env, &state, PredictMode::Full, &mut sink);
-        count
-    };
-    assert_eq!(slots(), 0);
-    let watch = predictors.watch();
-    assert!(watch.is_some());
-    let overlay = Overlay::default();
-    let reader = Stacked::new(&overlay, None, &state).watched(watch);
-    execute(&reader, &env, std::slice::from_ref(&call)).unwrap();
-    predictors.learn_jumps();
-    // The program is built again with the observed jump.
-    assert_eq!(slots(), 1);
-    assert!(predictors.watch().is_none());
 }
 
 /// Goal: a callee's program gets the call data and returns its result; a delegate uses the caller's storage.
@@ -184,13 +150,90 @@ fn missed_jumps_are_learnt() {
     let predictors = Predictors::new(PredictConfig { builds_at_once: true, ..PredictConfig::default() });
     let keys = || {
         let transaction = transaction(TxKind::Call(CONTRACT), &word(3));
-        predictors.predict(&transaction, &env(), &state, PredictMode::Full, &mut |_| ()).keys
+        predict(&predictors, &transaction, &state, &mut |_| ()).keys
     };
     let before = keys();
     assert_eq!(keys(), before + 1);
     let hash = Digest::from(keccak256(&program));
     predictors.observe_jumps(hash, &[JumpEdge { from: u32::MAX, to: 3 }]);
     assert_eq!(keys(), before + 1, "nonsense changes nothing");
+}
+
+/// Predicts a call of the contract with some code. Returns what execution would read.
+fn named(predictors: &Predictors, contract: &str, data: &[u8]) -> (Vec<Predicted>, PredictStats) {
+    let state = state(&[(CONTRACT, &code(contract))]);
+    let mut named = Vec::new();
+    let transaction = transaction(TxKind::Call(CONTRACT), data);
+    let stats = predict(predictors, &transaction, &state, &mut |predicted| named.push(predicted));
+    named.retain(|predicted| !matches!(predicted, Predicted::Change(_)));
+    (named, stats)
+}
+
+/// Goal: a contract is analysed once, when it was called often enough and not before. Then its reads are predicted.
+#[test]
+fn contracts_that_are_called_often_get_programs() {
+    let code = Bytes::from(code(COUNTER));
+    let counter = Digest::from(keccak256(&code));
+    let predictors = Predictors::new(PredictConfig { calls_min: 4, ..PredictConfig::default() });
+    // A predicted call counts, too.
+    let (without, _) = named(&predictors, COUNTER, &[]);
+    predictors.note_executed(counter, &code, 2);
+    assert_eq!((predictors.queued(), predictors.build_queued(usize::MAX)), (0, 0));
+    predictors.note_executed(counter, &code, 1);
+    predictors.note_executed(counter, &code, 9);
+    assert_eq!((predictors.queued(), predictors.build_queued(usize::MAX)), (1, 1));
+    predictors.note_executed(counter, &code, 9);
+    assert_eq!((predictors.queued(), predictors.len()), (0, 1));
+    let (with, stats) = named(&predictors, COUNTER, &[]);
+    assert_eq!((with.len(), stats.stopped_because), (without.len() + 1, None));
+}
+
+/// Goal: the kept programs stay within their bytes, and the least recently used are evicted.
+#[test]
+fn programs_are_bounded_in_bytes() {
+    let code = |number: u16| [vec![0x61], number.to_be_bytes().to_vec(), vec![0x54, 0x50, 0x00]].concat();
+    let hash = |number: u16| Digest::from(keccak256(code(number)));
+    let programs_bytes_max = 4_096;
+    let predictors = Predictors::new(PredictConfig { programs_bytes_max, ..PredictConfig::default() });
+    for number in 0..200 {
+        predictors.build_now(hash(number), &code(number));
+        assert!(predictors.size_bytes() <= programs_bytes_max);
+    }
+    assert!((10..100).contains(&predictors.len()), "{}", predictors.len());
+}
+
+/// Goal: the limits on steps, keys and reads end an endless loop, and the keys named until then stay valid.
+#[test]
+fn limits_end_long_loops() {
+    let data = [word(0), word(1 << 40)].concat();
+    let predictors = |limits| {
+        let predictors =
+            Predictors::new(PredictConfig { builds_at_once: true, limits, ..PredictConfig::default() });
+        let (named, stats) = named(&predictors, FILLER, &data);
+        (named.len(), stats.steps, stats.stopped_because.map(|reason| format!("{reason:?}")))
+    };
+    let limits = PredictLimits::default();
+    let (_, steps, reason) = predictors(PredictLimits { steps_max: 1_000, ..limits });
+    assert!((1_000..2_000).contains(&steps), "{steps}");
+    assert_eq!(reason.as_deref(), Some("Steps"));
+    let (count, _, reason) = predictors(PredictLimits { keys_max: 50, ..limits });
+    assert_eq!((count, reason.as_deref()), (51, Some("Keys")), "50 rows and the code");
+    let (_, _, reason) = predictors(PredictLimits { reads_max: 1, ..limits });
+    assert_eq!(reason.as_deref(), Some("Reads"));
+}
+
+/// Goal: with slot reads off, keys that depend on no value are still predicted.
+#[test]
+fn keys_are_foretold_without_waiting_for_values() {
+    let config = PredictConfig { builds_at_once: true, reads_slots: false, ..PredictConfig::default() };
+    let (counter, stats) = named(&Predictors::new(config), COUNTER, &[]);
+    let (writer, _) = named(&Predictors::new(config), WRITER, &word(7));
+    let slots = |named: &[Predicted]| {
+        let is_slot = |predicted: &&Predicted| matches!(predicted, Predicted::Key(StateKey::Slot(..)));
+        named.iter().filter(is_slot).count()
+    };
+    assert_eq!((slots(&counter), slots(&writer)), (1, 1));
+    assert_eq!(stats.reads, 3, "sender, fee recipient, contract");
 }
 
 /// Instructions that have an effect more often than random bytes do.
@@ -239,7 +282,7 @@ proptest! {
         build(&init, &edges);
         let predictors = Predictors::new(PredictConfig::default());
         let transaction = transaction(TxKind::Create, &init);
-        let stats = predictors.predict(&transaction, &env(), &state(&[]), PredictMode::Full, &mut |_| ());
+        let stats = predict(&predictors, &transaction, &state(&[]), &mut |_| ());
         prop_assert!(stats.steps <= PredictLimits::default().steps_max + 50_000);
     }
 }

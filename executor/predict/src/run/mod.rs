@@ -1,8 +1,12 @@
-//! [`Run`]: runs programs for one transaction, within [`PredictLimits`](super::PredictLimits).
+//! [`Run`]: runs programs for one transaction, within [`PredictLimits`].
+
+mod buffer;
+mod calls;
+mod operations;
+mod world;
 
 use std::sync::Arc;
 
-use alloy_consensus::Transaction as _;
 use alloy_primitives::{
     Address, Bytes, U256,
     map::{B256Map, HashMap},
@@ -10,15 +14,19 @@ use alloy_primitives::{
 use slipstream_storage::StateReader;
 use slipstream_types::Digest;
 
-use super::{
-    JumpEdge, PredictConfig, PredictLimits, PredictMode, PredictStats, Predicted, Predictors, StopReason,
+use self::{
     buffer::{Buffer, Value},
-    opcode::*,
-    program::{GOTO, INVALID, NO_BLOCK, Program, Reader, Ref},
-    ssa::ARGS_MAX,
     world::{Stopped, World},
 };
-use crate::{evm::BatchEnv, transaction::Transaction};
+use crate::{
+    config::{PredictConfig, PredictLimits, PredictMode},
+    flow::JumpEdge,
+    opcode::*,
+    program::{GOTO, INVALID, NO_BLOCK, Program, Reader, Ref},
+    request::{BlockValues, TransactionRef},
+    ssa::ARGS_MAX,
+    stats::{PredictStats, Predicted, StopReason},
+};
 
 /// Maximum number of stack words of a call: the EVM's own limit.
 const STACK_MAX: usize = 1024;
@@ -29,56 +37,57 @@ const GUESSES_MAX: u32 = 64;
 const MISSED_MAX: usize = 16;
 
 /// The prediction for one transaction.
-pub(super) struct Run<'a> {
-    pub(super) predictors: &'a Predictors,
-    pub(super) limits: PredictLimits,
-    pub(super) transaction: &'a Transaction,
-    pub(super) env: &'a BatchEnv,
-    pub(super) world: World<'a>,
+pub(crate) struct Run<'a> {
+    /// Finds the program of some code, by the code's hash.
+    find: &'a dyn Fn(&Digest) -> Option<Arc<Program>>,
+    limits: PredictLimits,
+    transaction: TransactionRef<'a>,
+    block: &'a BlockValues,
+    world: World<'a>,
     /// Programs of contracts that the transaction itself would create.
-    pub(super) created: B256Map<Arc<Program>>,
-    pub(super) depth: usize,
+    created: B256Map<Arc<Program>>,
+    depth: usize,
     memory_bytes: usize,
     guesses: u32,
     missed: Vec<(Digest, JumpEdge)>,
 }
 
 /// A message call.
-pub(super) struct Call {
+struct Call {
     /// The account whose storage it uses.
-    pub(super) address: Address,
-    pub(super) caller: Address,
-    pub(super) value: Value,
-    pub(super) input: Buffer,
+    address: Address,
+    caller: Address,
+    value: Value,
+    input: Buffer,
     /// Keccak-256 of the code.
-    pub(super) hash: Digest,
+    hash: Digest,
     /// The code, if it is available.
-    pub(super) code: Option<Bytes>,
+    code: Option<Bytes>,
 }
 
 /// How a call ended.
-pub(super) struct Ended {
-    pub(super) has_succeeded: bool,
-    pub(super) output: Buffer,
+struct Ended {
+    has_succeeded: bool,
+    output: Buffer,
 }
 
 impl Ended {
     /// An unknown result; success is assumed, because calls mostly succeed.
-    pub(super) fn unknown() -> Self {
+    fn unknown() -> Self {
         Self { has_succeeded: true, output: Buffer::opaque() }
     }
 
-    pub(super) fn empty(has_succeeded: bool) -> Self {
+    fn empty(has_succeeded: bool) -> Self {
         Self { has_succeeded, output: Buffer::default() }
     }
 }
 
 /// A call in progress.
-pub(super) struct Frame {
-    pub(super) call: Call,
-    pub(super) memory: Buffer,
+struct Frame {
+    call: Call,
+    memory: Buffer,
     /// The data that the last inner call returned.
-    pub(super) returned: Buffer,
+    returned: Buffer,
     stack: Vec<Value>,
     results: Vec<Value>,
     next: Vec<Value>,
@@ -92,19 +101,19 @@ enum Step {
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(
-        predictors: &'a Predictors,
+    pub(crate) fn new(
+        find: &'a dyn Fn(&Digest) -> Option<Arc<Program>>,
         config: &PredictConfig,
-        transaction: &'a Transaction,
-        env: &'a BatchEnv,
+        transaction: TransactionRef<'a>,
+        block: &'a BlockValues,
         state: &'a dyn StateReader,
         sink: &'a mut dyn FnMut(Predicted),
     ) -> Self {
         Self {
-            predictors,
+            find,
             limits: config.limits,
             transaction,
-            env,
+            block,
             world: World::new(state, sink, config.limits, config.reads_slots),
             created: B256Map::default(),
             depth: 0,
@@ -115,22 +124,22 @@ impl<'a> Run<'a> {
     }
 
     /// Predicts the whole transaction.
-    pub(super) fn transaction(&mut self, mode: PredictMode) {
+    pub(crate) fn transaction(&mut self, mode: PredictMode) {
         // The statistics say why it stopped; nothing else can be done.
         let _ = self.try_transaction(mode);
         self.world.tell_changes();
     }
 
     /// Returns the counts, and the jumps to positions where the program has no block.
-    pub(super) fn finish(self) -> (PredictStats, Vec<(Digest, JumpEdge)>) {
+    pub(crate) fn finish(self) -> (PredictStats, Vec<(Digest, JumpEdge)>) {
         (self.world.stats, self.missed)
     }
 
     fn try_transaction(&mut self, mode: PredictMode) -> Result<(), Stopped> {
         let transaction = self.transaction;
-        let envelope = &*transaction.envelope;
+        let envelope = transaction.envelope;
         self.world.account(&transaction.sender)?;
-        self.world.account(&self.env.beneficiary)?;
+        self.world.account(&self.block.beneficiary)?;
         for item in envelope.access_list().into_iter().flat_map(|list| &list.0) {
             self.world.account(&item.address)?;
             for slot in &item.storage_keys {
@@ -142,9 +151,9 @@ impl<'a> Run<'a> {
                 self.world.account(&authority)?;
             }
         }
-        let (sender, value) = (transaction.sender, Some(transaction.value()));
-        let input = transaction.input();
-        match (transaction.to(), mode) {
+        let (sender, value) = (transaction.sender, Some(envelope.value()));
+        let input = envelope.input();
+        match (envelope.to(), mode) {
             (Some(to), PredictMode::Full) => {
                 let input = Buffer::known(input.to_vec());
                 self.invoke(to, to, sender, value, true, input)?;
@@ -155,18 +164,18 @@ impl<'a> Run<'a> {
                 }
             }
             (None, PredictMode::Full) => {
-                let address = sender.create(transaction.nonce());
+                let address = sender.create(envelope.nonce());
                 self.create(address, sender, value, Some(input.to_vec()))?;
             }
             (None, _) => {
-                self.world.account(&sender.create(transaction.nonce()))?;
+                self.world.account(&sender.create(envelope.nonce()))?;
             }
         }
         Ok(())
     }
 
     /// Runs a call to its end.
-    pub(super) fn run(&mut self, program: &Program, call: Call) -> Result<Ended, Stopped> {
+    fn run(&mut self, program: &Program, call: Call) -> Result<Ended, Stopped> {
         let mut frame = Frame {
             call,
             memory: Buffer::default(),
@@ -180,7 +189,7 @@ impl<'a> Run<'a> {
         self.depth += 1;
         let mut block = 0;
         let ended = loop {
-            match self.block(program, &mut frame, block)? {
+            match self.run_block(program, &mut frame, block)? {
                 Step::To(next) => block = next,
                 Step::End(ended) => break ended,
             }
@@ -193,7 +202,7 @@ impl<'a> Run<'a> {
         Ok(ended)
     }
 
-    fn block(&mut self, program: &Program, frame: &mut Frame, block: usize) -> Result<Step, Stopped> {
+    fn run_block(&mut self, program: &Program, frame: &mut Frame, block: usize) -> Result<Step, Stopped> {
         // An empty program stands for code that cannot be analysed.
         let Some(mut reader) = program.reader(block) else { return Ok(Step::End(Ended::unknown())) };
         frame.results.clear();
@@ -293,7 +302,7 @@ impl<'a> Run<'a> {
     }
 
     /// Makes room for `memory[at..at + length]`; returns `None` if the range is unknown.
-    pub(super) fn range(
+    fn range(
         &mut self,
         frame: &mut Frame,
         at: Value,
@@ -320,7 +329,7 @@ impl<'a> Run<'a> {
     }
 
     /// A copy of `memory[at..at + length]`.
-    pub(super) fn part(&mut self, frame: &mut Frame, at: Value, length: Value) -> Result<Buffer, Stopped> {
+    fn part(&mut self, frame: &mut Frame, at: Value, length: Value) -> Result<Buffer, Stopped> {
         let range = self.range(frame, at, length)?;
         Ok(range.map_or_else(Buffer::opaque, |(at, length)| frame.memory.part(at, length)))
     }
@@ -365,6 +374,6 @@ impl Frame {
 }
 
 /// The address in a word.
-pub(super) fn address(word: U256) -> Address {
+fn address(word: U256) -> Address {
     Address::from_word(word.into())
 }

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use slipstream_storage::{StorageError, Store};
 use slipstream_types::{CodecError, Digest, codec};
 
-use super::program::{Program, Table};
+use crate::program::{Program, Table};
 
-/// Version of the analysis. Raise it whenever [`build`](super::build) makes a different program from some code; a test
+/// Version of the analysis. Raise it whenever [`build`](crate::build) makes a different program from some code; a test
 /// detects that. Programs of other versions are removed at the start.
 const VERSION: u32 = 2;
 /// Bounds before and after all record names.
@@ -20,7 +20,7 @@ const LAST: &str = "predict0";
 
 /// The saved programs; see the module.
 #[derive(Debug)]
-pub(super) struct Saved(Store);
+pub(crate) struct Saved(Store);
 
 /// A program as a record.
 #[derive(Serialize, Deserialize)]
@@ -38,7 +38,7 @@ impl Saved {
     ///
     /// # Errors
     /// If the disk fails, or the store is damaged.
-    pub(super) fn open(
+    pub(crate) fn open(
         store: Store,
         bytes_max: usize,
     ) -> Result<(Saved, Vec<(Digest, Program)>), StorageError> {
@@ -58,7 +58,7 @@ impl Saved {
     }
 
     /// Writes a program. Errors are only logged: a full disk stops the node elsewhere.
-    pub(super) fn put(&self, hash: &Digest, program: &Program) {
+    pub(crate) fn put(&self, hash: &Digest, program: &Program) {
         let written = match encode(program) {
             Ok(record) => self.0.put_derived_record(&name_of(hash), &record),
             Err(error) => Err(error.into()),
@@ -69,7 +69,7 @@ impl Saved {
     }
 
     /// Removes a program.
-    pub(super) fn remove(&self, hash: &Digest) {
+    pub(crate) fn remove(&self, hash: &Digest) {
         let name = name_of(hash);
         if let Err(error) = self.0.remove_records(&name, &name) {
             tracing::debug!(%error, "cannot remove a predictor's program");
@@ -120,7 +120,7 @@ mod tests {
     use slipstream_storage::StorageConfig;
 
     use super::*;
-    use crate::predict::{PredictConfig, Predictors, build};
+    use crate::{PredictConfig, Predictors, build};
 
     /// PUSH2 number SLOAD POP STOP.
     fn code(number: u16) -> Vec<u8> {

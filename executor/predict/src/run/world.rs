@@ -7,7 +7,11 @@ use alloy_primitives::{
 use slipstream_storage::StateReader;
 use slipstream_types::{AccountValue, Digest, StateKey};
 
-use super::{PredictLimits, PredictStats, Predicted, StopReason, buffer::Value};
+use super::buffer::Value;
+use crate::{
+    config::PredictLimits,
+    stats::{PredictStats, Predicted, StopReason},
+};
 
 /// The prediction for a transaction cannot continue; its [`PredictStats`] say why.
 #[derive(Debug)]

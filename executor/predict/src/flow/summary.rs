@@ -1,12 +1,10 @@
 //! [`Summary`]: the effect of one block on the jump targets that lie on the stack.
 
-use super::{
-    super::{
-        blocks::Blocks,
-        constants::Constants,
-        ssa::{Exit, Operand, Tracer},
-    },
-    ENTRIES,
+use super::ENTRIES;
+use crate::{
+    blocks::Blocks,
+    constants::{Constants, Operand},
+    ssa::{Exit, Tracer},
 };
 
 /// A stack word, as far as it matters to jumps.

@@ -7,7 +7,7 @@ use alloy_primitives::{
 use parking_lot::Mutex;
 use slipstream_types::Digest;
 
-use super::{JumpEdge, program::Program};
+use crate::{flow::JumpEdge, program::Program};
 
 /// Maximum number of jumps that are kept until they are taken.
 const SEEN_MAX: usize = 4_096;
@@ -22,7 +22,7 @@ pub struct JumpWatch {
 
 impl JumpWatch {
     /// Watches the jumps that programs cannot resolve; `None` if all are resolved.
-    pub(super) fn of<'a>(programs: impl Iterator<Item = (&'a Digest, &'a Program)>) -> Option<JumpWatch> {
+    pub(crate) fn of<'a>(programs: impl Iterator<Item = (&'a Digest, &'a Program)>) -> Option<JumpWatch> {
         let unresolved = programs.filter(|(_, program)| !program.unresolved().is_empty());
         let sites: B256Map<_> =
             unresolved.map(|(hash, program)| (B256::from(*hash), program.unresolved().into())).collect();
@@ -30,7 +30,7 @@ impl JumpWatch {
     }
 
     /// Records a jump in the code with that hash.
-    pub(crate) fn jumps(&self, code: &B256, from: usize, to: usize) {
+    pub fn record(&self, code: &B256, from: usize, to: usize) {
         let Some(sites) = self.sites.get(code) else { return };
         let (Ok(from), Ok(to)) = (u32::try_from(from), u32::try_from(to)) else { return };
         // A thread that would have to wait skips this jump.
@@ -43,7 +43,7 @@ impl JumpWatch {
     }
 
     /// Takes the jumps seen since the last call.
-    pub(super) fn take(&self) -> HashSet<(B256, JumpEdge)> {
+    pub(crate) fn take(&self) -> HashSet<(B256, JumpEdge)> {
         std::mem::take(&mut self.seen.lock())
     }
 }

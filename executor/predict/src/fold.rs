@@ -3,14 +3,14 @@
 
 use alloy_primitives::{U256, keccak256};
 
-use super::opcode::*;
+use crate::opcode::*;
 
 /// Number of arguments of the widest folded instruction.
-pub(super) const FOLDED_ARGS_MAX: usize = 3;
+pub(crate) const FOLDED_ARGS_MAX: usize = 3;
 
 /// The result of an instruction that depends only on its arguments, which come top of the stack first. Returns `None`
 /// for any other instruction, or if an argument is missing.
-pub(super) fn fold(code: u8, args: &[U256]) -> Option<U256> {
+pub(crate) fn fold(code: u8, args: &[U256]) -> Option<U256> {
     match *args {
         [a] => fold_one(code, a),
         [a, b] => fold_two(code, a, b),

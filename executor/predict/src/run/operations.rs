@@ -1,16 +1,17 @@
 //! Executes each operation of a program, except calls.
 
-use alloy_consensus::Transaction as _;
 use alloy_primitives::{Bytes, U256};
 use slipstream_types::BatchNumber;
 
 use super::{
-    StopReason,
+    Frame, Run, address,
     buffer::{Buffer, Value},
+    world::Stopped,
+};
+use crate::{
     fold::{FOLDED_ARGS_MAX, fold},
     opcode::*,
-    run::{Frame, Run, address},
-    world::Stopped,
+    stats::StopReason,
 };
 
 /// Number of earlier batches that BLOCKHASH knows.
@@ -140,27 +141,27 @@ impl Run<'_> {
     }
 
     fn environment(&mut self, frame: &Frame, code: u8, args: &[Value]) -> Value {
-        let (call, env, transaction) = (&frame.call, self.env, self.transaction);
+        let (call, block, transaction) = (&frame.call, self.block, self.transaction);
         match code {
             ADDRESS => Some(call.address.into_word().into()),
             CALLER => Some(call.caller.into_word().into()),
             ORIGIN => Some(transaction.sender.into_word().into()),
-            COINBASE => Some(env.beneficiary.into_word().into()),
+            COINBASE => Some(block.beneficiary.into_word().into()),
             CALLVALUE => call.value,
             CALLDATASIZE => call.input.len().map(U256::from),
             CALLDATALOAD => call.input.word(usize::try_from(args[0]?).unwrap_or(usize::MAX)),
             RETURNDATASIZE => frame.returned.len().map(U256::from),
             MSIZE => frame.memory.len().map(U256::from),
             GASPRICE => {
-                let tip = transaction.tip_wei(env.base_fee_wei).unwrap_or_default();
-                Some(U256::from(tip) + U256::from(env.base_fee_wei))
+                let tip = transaction.envelope.effective_tip_per_gas(block.base_fee_wei).unwrap_or_default();
+                Some(U256::from(tip) + U256::from(block.base_fee_wei))
             }
-            TIMESTAMP => Some(U256::from(env.timestamp_s)),
-            NUMBER => Some(U256::from(env.number)),
-            PREVRANDAO => Some(env.prev_randao.map_or(env.difficulty, Into::into)),
-            GASLIMIT => Some(U256::from(env.gas_limit)),
-            CHAINID => Some(U256::from(env.chain_id)),
-            BASEFEE => Some(U256::from(env.base_fee_wei)),
+            TIMESTAMP => Some(U256::from(block.timestamp_s)),
+            NUMBER => Some(U256::from(block.number)),
+            PREVRANDAO => Some(block.prev_randao),
+            GASLIMIT => Some(U256::from(block.gas_limit)),
+            CHAINID => Some(U256::from(block.chain_id)),
+            BASEFEE => Some(U256::from(block.base_fee_wei)),
             BLOBHASH => {
                 let hashes = transaction.envelope.blob_versioned_hashes().unwrap_or_default();
                 let index = usize::try_from(args[0]?).unwrap_or(usize::MAX);
@@ -169,17 +170,17 @@ impl Run<'_> {
             BLOCKHASH => self.block_hash(args[0]?),
             GAS => {
                 let used = self.world.stats.steps.saturating_mul(STEP_GAS);
-                Some(U256::from(transaction.gas_limit().saturating_sub(used)))
+                Some(U256::from(transaction.envelope.gas_limit().saturating_sub(used)))
             }
             _ => None,
         }
     }
 
     fn block_hash(&self, number: U256) -> Value {
-        let here = self.env.number;
+        let here = self.block.number;
         let back = u64::try_from(number).ok().and_then(|number| here.checked_sub(number));
         match back {
-            Some(1) => Some(self.env.parent_hash.into()),
+            Some(1) => Some(self.block.parent_hash.into()),
             Some(back @ 2..=BLOCK_HASHES) => {
                 let digest = self.world.reader().header_digest(BatchNumber::new(here - back)).ok()?;
                 digest.map(|digest| U256::from_be_bytes(digest.0))

@@ -19,7 +19,7 @@ use self::{
     sets::Sets,
     summary::{Summary, Word, summarize},
 };
-use super::{JumpEdge, blocks::Blocks, constants::Constants};
+use crate::{blocks::Blocks, constants::Constants};
 
 /// Stack entries of a block that are tracked. Internal calls nest less deeply. Words below count as no jump target.
 const ENTRIES: usize = 48;
@@ -28,21 +28,30 @@ const TARGETS_MAX: usize = 512;
 /// Maximum number of times that a block's effect is passed on to a successor. Most contracts need a few thousand.
 const STEPS_MAX: usize = 60_000;
 
+/// A jump that execution made, as positions in the code.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct JumpEdge {
+    /// Position of the JUMP or JUMPI in the code.
+    pub from: u32,
+    /// Position of the JUMPDEST in the code.
+    pub to: u32,
+}
+
 /// The known control flow.
-pub(super) struct Flow {
+pub(crate) struct Flow {
     /// The successors of each block.
-    pub(super) successors: Vec<Vec<u32>>,
+    pub(crate) successors: Vec<Vec<u32>>,
     /// Whether each block ends in a jump to an unknown target.
-    pub(super) is_unresolved: Vec<bool>,
+    pub(crate) is_unresolved: Vec<bool>,
     /// Number of blocks leading to each block, not counting those that always fail.
-    pub(super) predecessors: Vec<u32>,
+    pub(crate) predecessors: Vec<u32>,
     /// Marks the blocks that always fail.
-    pub(super) fails: Vec<bool>,
+    pub(crate) fails: Vec<bool>,
 }
 
 impl Flow {
     /// Analyses the blocks; `observed` are jumps that execution made.
-    pub(super) fn new(blocks: &Blocks<'_>, observed: &[JumpEdge]) -> Flow {
+    pub(crate) fn new(blocks: &Blocks<'_>, observed: &[JumpEdge]) -> Flow {
         let mut constants = Constants::default();
         let summarize = |at| summarize(blocks, at, &mut constants);
         let summaries: Vec<_> = (0..blocks.len()).map(summarize).collect();

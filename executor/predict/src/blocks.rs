@@ -1,35 +1,35 @@
 //! [`Blocks`]: bytecode cut into basic blocks (step 3 of 12 of the source).
 
-use super::opcode::*;
+use crate::opcode::*;
 
 /// A basic block: a run of instructions that is entered at its first and left at its last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Block {
+pub(crate) struct Block {
     /// Position of its first instruction.
-    pub(super) start: usize,
+    pub(crate) start: usize,
     /// Position after its last instruction.
-    pub(super) end: usize,
+    pub(crate) end: usize,
 }
 
 /// The basic blocks of a contract, in the order of the code.
-pub(super) struct Blocks<'a> {
+pub(crate) struct Blocks<'a> {
     code: &'a [u8],
     blocks: Vec<Block>,
 }
 
 /// An instruction and its position.
 #[derive(Clone, Copy)]
-pub(super) struct Instruction<'a> {
-    pub(super) pc: usize,
-    pub(super) code: u8,
+pub(crate) struct Instruction<'a> {
+    pub(crate) pc: usize,
+    pub(crate) code: u8,
     /// The bytes that a PUSH pushes, up to the code's end.
-    pub(super) push: &'a [u8],
+    pub(crate) push: &'a [u8],
 }
 
 impl<'a> Blocks<'a> {
     /// Cuts `code` into blocks. It drops code after the end of a block up to the next JUMPDEST, because such code can
     /// never run.
-    pub(super) fn new(code: &'a [u8]) -> Self {
+    pub(crate) fn new(code: &'a [u8]) -> Self {
         let mut blocks: Vec<Block> = Vec::new();
         let mut start = Some(0);
         for instruction in instructions(code, 0, code.len()) {
@@ -56,32 +56,32 @@ impl<'a> Blocks<'a> {
     }
 
     /// The number of blocks.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.blocks.len()
     }
 
     /// The block at an index.
-    pub(super) fn get(&self, index: usize) -> Block {
+    pub(crate) fn get(&self, index: usize) -> Block {
         self.blocks[index]
     }
 
     /// The whole code.
-    pub(super) fn code(&self) -> &'a [u8] {
+    pub(crate) fn code(&self) -> &'a [u8] {
         self.code
     }
 
     /// The block that begins at a position.
-    pub(super) fn at(&self, pc: usize) -> Option<usize> {
+    pub(crate) fn at(&self, pc: usize) -> Option<usize> {
         self.blocks.binary_search_by_key(&pc, |block| block.start).ok()
     }
 
     /// The block that a jump to `pc` enters. A jump may only go to a JUMPDEST that is an instruction of its own.
-    pub(super) fn jump_target(&self, pc: usize) -> Option<usize> {
+    pub(crate) fn jump_target(&self, pc: usize) -> Option<usize> {
         (self.code.get(pc) == Some(&JUMPDEST)).then(|| self.at(pc)).flatten()
     }
 
     /// The instructions of a block.
-    pub(super) fn instructions(&self, block: Block) -> impl Iterator<Item = Instruction<'a>> + use<'a> {
+    pub(crate) fn instructions(&self, block: Block) -> impl Iterator<Item = Instruction<'a>> + use<'a> {
         instructions(self.code, block.start, block.end)
     }
 }

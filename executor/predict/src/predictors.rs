@@ -16,14 +16,16 @@ use parking_lot::{Mutex, RwLock};
 use slipstream_storage::{StateReader, StorageError, Store};
 use slipstream_types::Digest;
 
-use super::{
-    JumpEdge, PredictConfig, PredictMode, PredictStats, Predicted,
+use crate::{
+    config::{PredictConfig, PredictLimits, PredictMode},
+    flow::JumpEdge,
     program::{CODE_BYTES_MAX, Program, build},
+    request::{BlockValues, TransactionRef},
     run::Run,
     saved::Saved,
+    stats::{PredictStats, Predicted},
     watch::JumpWatch,
 };
-use crate::{evm::BatchEnv, transaction::Transaction};
 
 /// Contracts whose calls are counted. Beyond this number, all counts are halved and those at zero dropped.
 const COUNTED_MAX: usize = 65_536;
@@ -38,7 +40,7 @@ const OBSERVED_EDGES_MAX: usize = 256;
 /// execution and predictions count, a background thread builds, helper threads predict.
 #[derive(Debug)]
 pub struct Predictors {
-    pub(super) config: PredictConfig,
+    config: PredictConfig,
     kept: RwLock<Kept>,
     waiting: Mutex<Waiting>,
     /// Counts predictions, to find the least recently used program.
@@ -90,6 +92,11 @@ impl Predictors {
         self.saved = Some(saved);
         self.renew_watch();
         Ok(self)
+    }
+
+    /// The limits of one transaction's prediction.
+    pub fn limits(&self) -> &PredictLimits {
+        &self.config.limits
     }
 
     /// Number of programs.
@@ -210,7 +217,7 @@ impl Predictors {
 
     /// The program of some code, if it is kept.
     #[cfg(test)]
-    pub(super) fn program_of(&self, hash: &Digest) -> Option<Arc<Program>> {
+    pub(crate) fn program_of(&self, hash: &Digest) -> Option<Arc<Program>> {
         self.kept.read().programs.get(hash).map(|entry| entry.program.clone())
     }
 
@@ -222,8 +229,8 @@ impl Predictors {
     /// follow.
     pub fn predict(
         &self,
-        transaction: &Transaction,
-        env: &BatchEnv,
+        transaction: TransactionRef<'_>,
+        block: &BlockValues,
         state: &dyn StateReader,
         mode: PredictMode,
         sink: &mut dyn FnMut(Predicted),
@@ -232,7 +239,8 @@ impl Predictors {
             return PredictStats::default();
         }
         self.clock.fetch_add(1, Relaxed);
-        let mut run = Run::new(self, &self.config, transaction, env, state, sink);
+        let find = |hash: &Digest| self.program(hash, state);
+        let mut run = Run::new(&find, &self.config, transaction, block, state, sink);
         run.transaction(mode);
         let (stats, missed) = run.finish();
         for (hash, edge) in missed {
@@ -242,7 +250,7 @@ impl Predictors {
     }
 
     /// The program of some code. A missing or stale one is built now if the configuration says so.
-    pub(super) fn program(&self, hash: &Digest, state: &dyn StateReader) -> Option<Arc<Program>> {
+    fn program(&self, hash: &Digest, state: &dyn StateReader) -> Option<Arc<Program>> {
         let kept = self.kept.read().programs.get(hash).map(|entry| {
             entry.used.store(self.now(), Relaxed);
             (entry.program.clone(), entry.is_stale.load(Relaxed))

@@ -1,5 +1,4 @@
-//! [`Predictors::foretell`]: predicts the reads of a whole batch, in the form of hints, and the conflicts of its
-//! transactions.
+//! [`predict_batch`]: predicts the reads of a whole batch, in the form of hints, and the conflicts of its transactions.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -8,13 +7,13 @@ use alloy_primitives::{
     map::{AddressMap, HashSet},
 };
 use rayon::prelude::*;
+use slipstream_predict::{BlockValues, PredictMode, Predicted, Predictors, TransactionRef};
 use slipstream_storage::{MemoryState, StateReader};
 use slipstream_types::{
     Conflicts, Hints, StateKey,
     hints::{self, AccountHints},
 };
 
-use super::{PredictMode, Predicted, Predictors};
 use crate::{
     access::{AccessSet, conflicts},
     evm::BatchEnv,
@@ -45,47 +44,68 @@ impl Prediction {
     }
 }
 
-impl Predictors {
-    /// Predicts the reads of a batch that uses `gas_used`. The number of keys is bounded as in hints
-    /// ([`hints::keys_max`]). The code of each named account that has code is included.
-    ///
-    /// [`PredictMode::Accounts`] leaves `state` unread, so it never waits. [`PredictMode::Full`] predicts the
-    /// transactions in parallel, on the rayon pool that it is called in: each thread waits for its own reads. All start
-    /// from `state` and miss the writes of earlier transactions in the batch, so some predictions are wrong. It never
-    /// fails.
-    pub fn foretell(
-        &self,
-        transactions: &[Transaction],
-        env: &BatchEnv,
-        gas_used: u64,
-        state: &dyn StateReader,
-        mode: PredictMode,
-    ) -> Prediction {
-        let nothing = MemoryState::default();
-        let state = if mode == PredictMode::Full { state } else { &nothing };
-        let keys_max = hints::keys_max(gas_used);
-        let steps_max = self.config.limits.steps_max + gas_used / GAS_PER_STEP;
-        let (keys, steps) = (AtomicU64::new(0), AtomicU64::new(0));
-        let follow = |transaction: &Transaction| {
-            let mut named = Named::default();
-            // Checked only before each transaction: one that has begun has limits of its own.
-            if keys.load(Relaxed) >= keys_max as u64 || steps.load(Relaxed) >= steps_max {
-                return named;
-            }
-            let stats = self.predict(transaction, env, state, mode, &mut |predicted| match predicted {
+/// Predicts the reads of a batch that uses `gas_used`. The number of keys is bounded as in hints
+/// ([`hints::keys_max`]). The code of each named account that has code is included.
+///
+/// [`PredictMode::Accounts`] leaves `state` unread, so it never waits. [`PredictMode::Full`] predicts the
+/// transactions in parallel, on the rayon pool that it is called in: each thread waits for its own reads. All start
+/// from `state` and miss the writes of earlier transactions in the batch, so some predictions are wrong. It never
+/// fails.
+pub fn predict_batch(
+    predictors: &Predictors,
+    transactions: &[Transaction],
+    env: &BatchEnv,
+    gas_used: u64,
+    state: &dyn StateReader,
+    mode: PredictMode,
+) -> Prediction {
+    let block = BlockValues::from(env);
+    let nothing = MemoryState::default();
+    let state = if mode == PredictMode::Full { state } else { &nothing };
+    let keys_max = hints::keys_max(gas_used);
+    let steps_max = predictors.limits().steps_max + gas_used / GAS_PER_STEP;
+    let (keys, steps) = (AtomicU64::new(0), AtomicU64::new(0));
+    let follow = |transaction: &Transaction| {
+        let mut named = Named::default();
+        // Checked only before each transaction: one that has begun has limits of its own.
+        if keys.load(Relaxed) >= keys_max as u64 || steps.load(Relaxed) >= steps_max {
+            return named;
+        }
+        let stats =
+            predictors.predict(transaction.into(), &block, state, mode, &mut |predicted| match predicted {
                 Predicted::Key(key) => named.keys.push(key),
                 Predicted::Change(key) => named.changes.push(key),
                 Predicted::Code(_) => {}
             });
-            keys.fetch_add(stats.keys, Relaxed);
-            steps.fetch_add(stats.steps, Relaxed);
-            named.is_whole = mode == PredictMode::Full && stats.stopped_because.is_none();
-            named
-        };
-        let named: Vec<Named> = transactions.par_iter().with_max_len(1).map(follow).collect();
-        let mut gathered = Gathered { left: keys_max, ..Gathered::default() };
-        named.iter().flat_map(|named| &named.keys).for_each(|key| gathered.add(*key));
-        Prediction { hints: Hints { accounts: gathered.accounts }, named }
+        keys.fetch_add(stats.keys, Relaxed);
+        steps.fetch_add(stats.steps, Relaxed);
+        named.is_whole = mode == PredictMode::Full && stats.stopped_because.is_none();
+        named
+    };
+    let named: Vec<Named> = transactions.par_iter().with_max_len(1).map(follow).collect();
+    let mut gathered = Gathered { left: keys_max, ..Gathered::default() };
+    named.iter().flat_map(|named| &named.keys).for_each(|key| gathered.add(*key));
+    Prediction { hints: Hints { accounts: gathered.accounts }, named }
+}
+
+impl<'a> From<&'a Transaction> for TransactionRef<'a> {
+    fn from(transaction: &'a Transaction) -> TransactionRef<'a> {
+        TransactionRef { sender: transaction.sender, envelope: &*transaction.envelope }
+    }
+}
+
+impl From<&BatchEnv> for BlockValues {
+    fn from(env: &BatchEnv) -> BlockValues {
+        BlockValues {
+            chain_id: env.chain_id,
+            number: env.number,
+            timestamp_s: env.timestamp_s,
+            beneficiary: env.beneficiary,
+            gas_limit: env.gas_limit,
+            base_fee_wei: env.base_fee_wei,
+            prev_randao: env.prev_randao.map_or(env.difficulty, Into::into),
+            parent_hash: env.parent_hash,
+        }
     }
 }
 

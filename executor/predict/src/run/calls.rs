@@ -6,12 +6,14 @@ use alloy_primitives::{Address, B256, Bytes, Signature, U256, keccak256};
 use slipstream_types::Digest;
 
 use super::{
-    StopReason,
+    Call, Ended, Frame, Run, address,
     buffer::{Buffer, Value},
+    world::Stopped,
+};
+use crate::{
     opcode::*,
     program::{Program, build},
-    run::{Call, Ended, Frame, Run, address},
-    world::Stopped,
+    stats::StopReason,
 };
 
 /// Addresses from 1 to this one hold precompiles, of all forks up to Osaka.
@@ -99,7 +101,7 @@ impl Run<'_> {
             return Some(program.clone());
         }
         self.world.code(hash);
-        let program = self.predictors.program(&hash, self.world.reader());
+        let program = (self.find)(&hash);
         if program.is_none() {
             self.world.stop(StopReason::NoProgram);
         }

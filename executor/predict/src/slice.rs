@@ -5,10 +5,10 @@
 
 use alloy_primitives::map::HashMap;
 
-use super::{
+use crate::{
     chain::{Chain, ChainExit},
+    constants::Operand,
     opcode::is_effect,
-    ssa::Operand,
 };
 
 /// Stack entries that are tracked across chains; deeper ones always count as needed.
@@ -18,19 +18,19 @@ const ROUNDS_MAX: usize = 64;
 
 /// The needed part of one chain.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Slice {
+pub(crate) struct Slice {
     /// Whether each operation is needed.
-    pub(super) ops: Vec<bool>,
+    pub(crate) ops: Vec<bool>,
     /// Whether each operation's result is needed.
-    pub(super) results: Vec<bool>,
+    pub(crate) results: Vec<bool>,
     /// Whether each word that the chain leaves on the stack is needed, top last.
-    pub(super) stack: Vec<bool>,
+    pub(crate) stack: Vec<bool>,
     /// Entries that the chain or its successors take: a bit for each, the lowest for the top.
     entries: u64,
 }
 
 /// Slices all chains of a contract; `chains` comes from [`super::chain::chains`].
-pub(super) fn slices(chains: &HashMap<u32, Chain>) -> HashMap<u32, Slice> {
+pub(crate) fn slices(chains: &HashMap<u32, Chain>) -> HashMap<u32, Slice> {
     let mut order: Vec<u32> = chains.keys().copied().collect();
     // Needs flow backwards, while code mostly runs forwards.
     order.sort_unstable_by(|a, b| b.cmp(a));

@@ -1,24 +1,35 @@
-//! [`Constants`]: numbers the constant words in a contract's code.
+//! [`Operand`]: a word that an operation takes. [`Constants`]: numbers the constant words in a contract's code.
 
 use alloy_primitives::{U256, map::HashMap};
 
-use super::ssa::Operand;
+/// A word that an operation takes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Operand {
+    /// A constant, by its number in [`Constants`].
+    Const(u32),
+    /// A word that was on the stack before the chain, 0 at the top.
+    Entry(u16),
+    /// The result of an earlier operation of the chain.
+    Op(u32),
+    /// No operation needs it.
+    Unknown,
+}
 
 /// The constants of a contract, each once, or twice if it also appears in a PUSH1.
 #[derive(Default)]
-pub(super) struct Constants {
+pub(crate) struct Constants {
     values: Vec<(U256, bool)>,
     numbers: HashMap<(U256, bool), u32>,
 }
 
 impl Constants {
     /// The operand for a value.
-    pub(super) fn operand(&mut self, value: U256) -> Operand {
+    pub(crate) fn operand(&mut self, value: U256) -> Operand {
         self.pushed(value, false)
     }
 
     /// The operand for a pushed value; `is_narrow` for that of a PUSH1.
-    pub(super) fn pushed(&mut self, value: U256, is_narrow: bool) -> Operand {
+    pub(crate) fn pushed(&mut self, value: U256, is_narrow: bool) -> Operand {
         let next = self.values.len() as u32;
         let number = *self.numbers.entry((value, is_narrow)).or_insert(next);
         if number == next {
@@ -28,7 +39,7 @@ impl Constants {
     }
 
     /// The value of an operand that is constant.
-    pub(super) fn value(&self, operand: Operand) -> Option<U256> {
+    pub(crate) fn value(&self, operand: Operand) -> Option<U256> {
         match operand {
             Operand::Const(number) => self.values.get(number as usize).map(|(value, _)| *value),
             _ => None,
@@ -36,12 +47,12 @@ impl Constants {
     }
 
     /// The value of a constant operand, if it fits in 64 bits, as every memory address does.
-    pub(super) fn offset(&self, operand: Operand) -> Option<u64> {
+    pub(crate) fn offset(&self, operand: Operand) -> Option<u64> {
         self.value(operand).and_then(|value| u64::try_from(value).ok())
     }
 
     /// Whether an operand is a constant of a PUSH1.
-    pub(super) fn is_narrow(&self, operand: Operand) -> bool {
+    pub(crate) fn is_narrow(&self, operand: Operand) -> bool {
         matches!(operand, Operand::Const(number) if self.values[number as usize].1)
     }
 }

@@ -17,26 +17,24 @@ use alloy_primitives::{
     map::{HashMap, HashSet},
 };
 
-use super::{
-    JumpEdge,
+use crate::{
     blocks::Blocks,
     chain::{Chain, ChainExit, chains},
-    constants::Constants,
-    flow::Flow,
+    constants::{Constants, Operand},
+    flow::{Flow, JumpEdge},
     opcode::*,
     slice::{Slice, slices},
-    ssa::Operand,
 };
 
 /// Maximum bytes of code that are analysed: the limit of EIP-170, and some more for chains that allow longer code.
 pub const CODE_BYTES_MAX: usize = 65_535;
 
 /// Control continues in another block.
-pub(super) const GOTO: u8 = 0xb0;
+pub(crate) const GOTO: u8 = 0xb0;
 /// The call fails.
-pub(super) const INVALID: u8 = 0xfe;
+pub(crate) const INVALID: u8 = 0xfe;
 /// Stands for a block that only fails, or that was left out.
-pub(super) const NO_BLOCK: u16 = u16::MAX;
+pub(crate) const NO_BLOCK: u16 = u16::MAX;
 
 /// Predicts the reads of one contract's code. [`build`] makes it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -54,7 +52,7 @@ pub struct Program {
 
 /// A decoded operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ref {
+pub(crate) enum Ref {
     Result(usize),
     Entry(usize),
     Value(U256),
@@ -84,17 +82,17 @@ fn delegate(code: &[u8]) -> Option<Address> {
 }
 
 /// The tables of a program, without its delegate.
-pub(super) struct Table<'a> {
-    pub(super) blocks: &'a [(u32, u32)],
-    pub(super) bytes: &'a [u8],
-    pub(super) small: &'a [u64],
-    pub(super) large: &'a [U256],
-    pub(super) unresolved: &'a [u32],
+pub(crate) struct Table<'a> {
+    pub(crate) blocks: &'a [(u32, u32)],
+    pub(crate) bytes: &'a [u8],
+    pub(crate) small: &'a [u64],
+    pub(crate) large: &'a [U256],
+    pub(crate) unresolved: &'a [u32],
 }
 
 impl Program {
     /// Rebuilds a program from its parts.
-    pub(super) fn of(table: Table<'_>, delegate: Option<Address>) -> Program {
+    pub(crate) fn of(table: Table<'_>, delegate: Option<Address>) -> Program {
         let Table { blocks, bytes, small, large, unresolved } = table;
         Program {
             blocks: blocks.into(),
@@ -107,7 +105,7 @@ impl Program {
     }
 
     /// Returns the program's tables.
-    pub(super) fn table(&self) -> Table<'_> {
+    pub(crate) fn table(&self) -> Table<'_> {
         let Program { blocks, bytes, small, large, unresolved, .. } = self;
         Table { blocks, bytes, small, large, unresolved }
     }
@@ -123,48 +121,48 @@ impl Program {
     }
 
     /// Positions of the jumps without a known target, ascending.
-    pub(super) fn unresolved(&self) -> &[u32] {
+    pub(crate) fn unresolved(&self) -> &[u32] {
         &self.unresolved
     }
 
     /// The account whose code runs instead (EIP-7702).
-    pub(super) fn delegate(&self) -> Option<Address> {
+    pub(crate) fn delegate(&self) -> Option<Address> {
         self.delegate
     }
 
     /// The block that begins at position `pc` of the code.
-    pub(super) fn block_at(&self, pc: U256) -> Option<usize> {
+    pub(crate) fn block_at(&self, pc: U256) -> Option<usize> {
         let pc = u32::try_from(pc).ok()?;
         self.blocks.binary_search_by_key(&pc, |(start, _)| *start).ok()
     }
 
     /// Reads a block, starting with its first operation.
-    pub(super) fn reader(&self, block: usize) -> Option<Reader<'_>> {
+    pub(crate) fn reader(&self, block: usize) -> Option<Reader<'_>> {
         let (_, at) = *self.blocks.get(block)?;
         Some(Reader { program: self, rest: self.bytes.get(at as usize..)? })
     }
 }
 
 /// Reads the bytes of a program. It returns `None` at bytes that no encoder writes.
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     program: &'a Program,
     rest: &'a [u8],
 }
 
 impl Reader<'_> {
-    pub(super) fn byte(&mut self) -> Option<u8> {
+    pub(crate) fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.rest.split_first()?;
         self.rest = rest;
         Some(*first)
     }
 
-    pub(super) fn short(&mut self) -> Option<u16> {
+    pub(crate) fn short(&mut self) -> Option<u16> {
         let (short, rest) = self.rest.split_first_chunk()?;
         self.rest = rest;
         Some(u16::from_le_bytes(*short))
     }
 
-    pub(super) fn operand(&mut self) -> Option<Ref> {
+    pub(crate) fn operand(&mut self) -> Option<Ref> {
         let byte = self.byte()?;
         let (tag, number) = (byte >> 6, usize::from(byte & 63));
         let number = match (tag, number) {

@@ -10,15 +10,15 @@
 
 use alloy_primitives::{U256, map::HashMap};
 
-use super::{
+use crate::{
     blocks::{Block, Blocks},
-    constants::Constants,
+    constants::{Constants, Operand},
     fold::{FOLDED_ARGS_MAX, fold},
     opcode::*,
 };
 
 /// Number of arguments of the widest operation: a call without its gas.
-pub(super) const ARGS_MAX: usize = 6;
+pub(crate) const ARGS_MAX: usize = 6;
 /// Maximum number of stack entries that a chain may take: the EVM's own limit.
 const ENTRIES_MAX: usize = 1024;
 /// Maximum number of words of memory that a chain tracks; more would make a hostile contract's analysis quadratic.
@@ -26,24 +26,11 @@ const KNOWN_WORDS_MAX: usize = 32;
 /// Compilers keep the scratch space and the free memory pointer below this address; see the module.
 const FREE_MEMORY: u64 = 0x60;
 
-/// A word that an operation takes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Operand {
-    /// A constant, by its number in [`Constants`].
-    Const(u32),
-    /// A word that was on the stack before the chain, 0 at the top.
-    Entry(u16),
-    /// The result of an earlier operation of the chain.
-    Op(u32),
-    /// No operation needs it.
-    Unknown,
-}
-
 /// An operation of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Op {
+pub(crate) struct Op {
     /// Its opcode.
-    pub(super) code: u8,
+    pub(crate) code: u8,
     args: [Operand; ARGS_MAX],
     len: u8,
 }
@@ -56,14 +43,14 @@ impl Op {
     }
 
     /// Its arguments, from the top of the stack.
-    pub(super) fn args(&self) -> &[Operand] {
+    pub(crate) fn args(&self) -> &[Operand] {
         &self.args[..usize::from(self.len)]
     }
 }
 
 /// How control leaves a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Exit {
+pub(crate) enum Exit {
     /// The call ends without data.
     Stop,
     /// The call ends with `memory[offset..offset + length]`.
@@ -88,21 +75,21 @@ pub(super) enum Exit {
 }
 
 /// Traces a chain of blocks, one after the other.
-pub(super) struct Tracer<'a, 'c> {
+pub(crate) struct Tracer<'a, 'c> {
     blocks: &'a Blocks<'a>,
     constants: &'c mut Constants,
     /// The operations so far.
-    pub(super) ops: Vec<Op>,
+    pub(crate) ops: Vec<Op>,
     /// The operands that the chain leaves above the entries that it did not take, top last.
-    pub(super) stack: Vec<Operand>,
+    pub(crate) stack: Vec<Operand>,
     /// Number of entries that it took.
-    pub(super) taken: usize,
+    pub(crate) taken: usize,
     known: Vec<(u64, Operand)>,
     seen: HashMap<(u8, [Operand; FOLDED_ARGS_MAX]), u32>,
 }
 
 impl<'a, 'c> Tracer<'a, 'c> {
-    pub(super) fn new(blocks: &'a Blocks<'a>, constants: &'c mut Constants) -> Self {
+    pub(crate) fn new(blocks: &'a Blocks<'a>, constants: &'c mut Constants) -> Self {
         Self {
             blocks,
             constants,
@@ -115,17 +102,17 @@ impl<'a, 'c> Tracer<'a, 'c> {
     }
 
     /// The value of an operand that is constant.
-    pub(super) fn value(&self, operand: Operand) -> Option<U256> {
+    pub(crate) fn value(&self, operand: Operand) -> Option<U256> {
         self.constants.value(operand)
     }
 
     /// Whether an operand is a constant of a PUSH1.
-    pub(super) fn is_narrow(&self, operand: Operand) -> bool {
+    pub(crate) fn is_narrow(&self, operand: Operand) -> bool {
         self.constants.is_narrow(operand)
     }
 
     /// Traces one block and returns how control leaves it.
-    pub(super) fn block(&mut self, block: Block) -> Exit {
+    pub(crate) fn block(&mut self, block: Block) -> Exit {
         for instruction in self.blocks.instructions(block) {
             if self.taken > ENTRIES_MAX {
                 return Exit::Invalid;
@@ -181,7 +168,7 @@ impl<'a, 'c> Tracer<'a, 'c> {
     }
 
     /// Drops the entries that were read but are still in place.
-    pub(super) fn trim(&mut self) {
+    pub(crate) fn trim(&mut self) {
         let kept = self.stack.iter().take(self.taken).enumerate();
         let untouched = kept
             .take_while(|(above, operand)| **operand == Operand::Entry((self.taken - 1 - above) as u16))

@@ -3,108 +3,108 @@
 //! Source: the Yellow Paper, appendix H, and the EIPs up to Osaka. Opcodes that a later fork introduced count at any
 //! block: a contract that holds one could not have run before.
 
-pub(super) const STOP: u8 = 0x00;
-pub(super) const ADD: u8 = 0x01;
-pub(super) const MUL: u8 = 0x02;
-pub(super) const SUB: u8 = 0x03;
-pub(super) const DIV: u8 = 0x04;
-pub(super) const SDIV: u8 = 0x05;
-pub(super) const MOD: u8 = 0x06;
-pub(super) const SMOD: u8 = 0x07;
-pub(super) const ADDMOD: u8 = 0x08;
-pub(super) const MULMOD: u8 = 0x09;
-pub(super) const EXP: u8 = 0x0a;
-pub(super) const SIGNEXTEND: u8 = 0x0b;
-pub(super) const LT: u8 = 0x10;
-pub(super) const GT: u8 = 0x11;
-pub(super) const SLT: u8 = 0x12;
-pub(super) const SGT: u8 = 0x13;
-pub(super) const EQ: u8 = 0x14;
-pub(super) const ISZERO: u8 = 0x15;
-pub(super) const AND: u8 = 0x16;
-pub(super) const OR: u8 = 0x17;
-pub(super) const XOR: u8 = 0x18;
-pub(super) const NOT: u8 = 0x19;
-pub(super) const BYTE: u8 = 0x1a;
-pub(super) const SHL: u8 = 0x1b;
-pub(super) const SHR: u8 = 0x1c;
-pub(super) const SAR: u8 = 0x1d;
-pub(super) const CLZ: u8 = 0x1e;
-pub(super) const KECCAK256: u8 = 0x20;
-pub(super) const ADDRESS: u8 = 0x30;
-pub(super) const BALANCE: u8 = 0x31;
-pub(super) const ORIGIN: u8 = 0x32;
-pub(super) const CALLER: u8 = 0x33;
-pub(super) const CALLVALUE: u8 = 0x34;
-pub(super) const CALLDATALOAD: u8 = 0x35;
-pub(super) const CALLDATASIZE: u8 = 0x36;
-pub(super) const CALLDATACOPY: u8 = 0x37;
-pub(super) const CODESIZE: u8 = 0x38;
-pub(super) const CODECOPY: u8 = 0x39;
-pub(super) const GASPRICE: u8 = 0x3a;
-pub(super) const EXTCODESIZE: u8 = 0x3b;
-pub(super) const EXTCODECOPY: u8 = 0x3c;
-pub(super) const RETURNDATASIZE: u8 = 0x3d;
-pub(super) const RETURNDATACOPY: u8 = 0x3e;
-pub(super) const EXTCODEHASH: u8 = 0x3f;
-pub(super) const BLOCKHASH: u8 = 0x40;
-pub(super) const COINBASE: u8 = 0x41;
-pub(super) const TIMESTAMP: u8 = 0x42;
-pub(super) const NUMBER: u8 = 0x43;
-pub(super) const PREVRANDAO: u8 = 0x44;
-pub(super) const GASLIMIT: u8 = 0x45;
-pub(super) const CHAINID: u8 = 0x46;
-pub(super) const SELFBALANCE: u8 = 0x47;
-pub(super) const BASEFEE: u8 = 0x48;
-pub(super) const BLOBHASH: u8 = 0x49;
-pub(super) const BLOBBASEFEE: u8 = 0x4a;
-pub(super) const POP: u8 = 0x50;
-pub(super) const MLOAD: u8 = 0x51;
-pub(super) const MSTORE: u8 = 0x52;
-pub(super) const MSTORE8: u8 = 0x53;
-pub(super) const SLOAD: u8 = 0x54;
-pub(super) const SSTORE: u8 = 0x55;
-pub(super) const JUMP: u8 = 0x56;
-pub(super) const JUMPI: u8 = 0x57;
-pub(super) const PC: u8 = 0x58;
-pub(super) const MSIZE: u8 = 0x59;
-pub(super) const GAS: u8 = 0x5a;
-pub(super) const JUMPDEST: u8 = 0x5b;
-pub(super) const TLOAD: u8 = 0x5c;
-pub(super) const TSTORE: u8 = 0x5d;
-pub(super) const MCOPY: u8 = 0x5e;
-pub(super) const PUSH0: u8 = 0x5f;
-pub(super) const PUSH32: u8 = 0x7f;
-pub(super) const DUP1: u8 = 0x80;
-pub(super) const DUP16: u8 = 0x8f;
-pub(super) const SWAP1: u8 = 0x90;
-pub(super) const SWAP16: u8 = 0x9f;
-pub(super) const LOG0: u8 = 0xa0;
-pub(super) const LOG4: u8 = 0xa4;
-pub(super) const CREATE: u8 = 0xf0;
-pub(super) const CALL: u8 = 0xf1;
-pub(super) const CALLCODE: u8 = 0xf2;
-pub(super) const RETURN: u8 = 0xf3;
-pub(super) const DELEGATECALL: u8 = 0xf4;
-pub(super) const CREATE2: u8 = 0xf5;
-pub(super) const STATICCALL: u8 = 0xfa;
-pub(super) const REVERT: u8 = 0xfd;
-pub(super) const SELFDESTRUCT: u8 = 0xff;
+pub(crate) const STOP: u8 = 0x00;
+pub(crate) const ADD: u8 = 0x01;
+pub(crate) const MUL: u8 = 0x02;
+pub(crate) const SUB: u8 = 0x03;
+pub(crate) const DIV: u8 = 0x04;
+pub(crate) const SDIV: u8 = 0x05;
+pub(crate) const MOD: u8 = 0x06;
+pub(crate) const SMOD: u8 = 0x07;
+pub(crate) const ADDMOD: u8 = 0x08;
+pub(crate) const MULMOD: u8 = 0x09;
+pub(crate) const EXP: u8 = 0x0a;
+pub(crate) const SIGNEXTEND: u8 = 0x0b;
+pub(crate) const LT: u8 = 0x10;
+pub(crate) const GT: u8 = 0x11;
+pub(crate) const SLT: u8 = 0x12;
+pub(crate) const SGT: u8 = 0x13;
+pub(crate) const EQ: u8 = 0x14;
+pub(crate) const ISZERO: u8 = 0x15;
+pub(crate) const AND: u8 = 0x16;
+pub(crate) const OR: u8 = 0x17;
+pub(crate) const XOR: u8 = 0x18;
+pub(crate) const NOT: u8 = 0x19;
+pub(crate) const BYTE: u8 = 0x1a;
+pub(crate) const SHL: u8 = 0x1b;
+pub(crate) const SHR: u8 = 0x1c;
+pub(crate) const SAR: u8 = 0x1d;
+pub(crate) const CLZ: u8 = 0x1e;
+pub(crate) const KECCAK256: u8 = 0x20;
+pub(crate) const ADDRESS: u8 = 0x30;
+pub(crate) const BALANCE: u8 = 0x31;
+pub(crate) const ORIGIN: u8 = 0x32;
+pub(crate) const CALLER: u8 = 0x33;
+pub(crate) const CALLVALUE: u8 = 0x34;
+pub(crate) const CALLDATALOAD: u8 = 0x35;
+pub(crate) const CALLDATASIZE: u8 = 0x36;
+pub(crate) const CALLDATACOPY: u8 = 0x37;
+pub(crate) const CODESIZE: u8 = 0x38;
+pub(crate) const CODECOPY: u8 = 0x39;
+pub(crate) const GASPRICE: u8 = 0x3a;
+pub(crate) const EXTCODESIZE: u8 = 0x3b;
+pub(crate) const EXTCODECOPY: u8 = 0x3c;
+pub(crate) const RETURNDATASIZE: u8 = 0x3d;
+pub(crate) const RETURNDATACOPY: u8 = 0x3e;
+pub(crate) const EXTCODEHASH: u8 = 0x3f;
+pub(crate) const BLOCKHASH: u8 = 0x40;
+pub(crate) const COINBASE: u8 = 0x41;
+pub(crate) const TIMESTAMP: u8 = 0x42;
+pub(crate) const NUMBER: u8 = 0x43;
+pub(crate) const PREVRANDAO: u8 = 0x44;
+pub(crate) const GASLIMIT: u8 = 0x45;
+pub(crate) const CHAINID: u8 = 0x46;
+pub(crate) const SELFBALANCE: u8 = 0x47;
+pub(crate) const BASEFEE: u8 = 0x48;
+pub(crate) const BLOBHASH: u8 = 0x49;
+pub(crate) const BLOBBASEFEE: u8 = 0x4a;
+pub(crate) const POP: u8 = 0x50;
+pub(crate) const MLOAD: u8 = 0x51;
+pub(crate) const MSTORE: u8 = 0x52;
+pub(crate) const MSTORE8: u8 = 0x53;
+pub(crate) const SLOAD: u8 = 0x54;
+pub(crate) const SSTORE: u8 = 0x55;
+pub(crate) const JUMP: u8 = 0x56;
+pub(crate) const JUMPI: u8 = 0x57;
+pub(crate) const PC: u8 = 0x58;
+pub(crate) const MSIZE: u8 = 0x59;
+pub(crate) const GAS: u8 = 0x5a;
+pub(crate) const JUMPDEST: u8 = 0x5b;
+pub(crate) const TLOAD: u8 = 0x5c;
+pub(crate) const TSTORE: u8 = 0x5d;
+pub(crate) const MCOPY: u8 = 0x5e;
+pub(crate) const PUSH0: u8 = 0x5f;
+pub(crate) const PUSH32: u8 = 0x7f;
+pub(crate) const DUP1: u8 = 0x80;
+pub(crate) const DUP16: u8 = 0x8f;
+pub(crate) const SWAP1: u8 = 0x90;
+pub(crate) const SWAP16: u8 = 0x9f;
+pub(crate) const LOG0: u8 = 0xa0;
+pub(crate) const LOG4: u8 = 0xa4;
+pub(crate) const CREATE: u8 = 0xf0;
+pub(crate) const CALL: u8 = 0xf1;
+pub(crate) const CALLCODE: u8 = 0xf2;
+pub(crate) const RETURN: u8 = 0xf3;
+pub(crate) const DELEGATECALL: u8 = 0xf4;
+pub(crate) const CREATE2: u8 = 0xf5;
+pub(crate) const STATICCALL: u8 = 0xfa;
+pub(crate) const REVERT: u8 = 0xfd;
+pub(crate) const SELFDESTRUCT: u8 = 0xff;
 
 /// A pseudo-instruction: the Keccak-256 of one word that is known without memory. It replaces hashing
 /// `memory[p..p+32]`.
-pub(super) const HASH1: u8 = 0x21;
+pub(crate) const HASH1: u8 = 0x21;
 /// A pseudo-instruction: the Keccak-256 of two words, which is the slot of a mapping's element.
-pub(super) const HASH2: u8 = 0x22;
+pub(crate) const HASH2: u8 = 0x22;
 
 /// A pseudo-instruction: a SLOAD whose value is unused, so the prediction does not wait for it.
-pub(super) const TOUCH_SLOT: u8 = 0x23;
+pub(crate) const TOUCH_SLOT: u8 = 0x23;
 /// A pseudo-instruction: a BALANCE, EXTCODESIZE or EXTCODEHASH whose result is unused.
-pub(super) const TOUCH_ACCOUNT: u8 = 0x24;
+pub(crate) const TOUCH_ACCOUNT: u8 = 0x24;
 
 /// Returns the number of words that a plain instruction takes from the stack, and whether it leaves one. `None` for
 /// unknown instructions and those that the stack conversion handles itself: PUSH, DUP, SWAP, jumps, ends, LOG.
-pub(super) const fn plain_arity(code: u8) -> Option<(usize, bool)> {
+pub(crate) const fn plain_arity(code: u8) -> Option<(usize, bool)> {
     Some(match code {
         ADDRESS | ORIGIN | CALLER | CALLVALUE | CALLDATASIZE | GASPRICE | RETURNDATASIZE | COINBASE
         | TIMESTAMP | NUMBER | PREVRANDAO | GASLIMIT | CHAINID | SELFBALANCE | BASEFEE | BLOBBASEFEE
@@ -126,7 +126,7 @@ pub(super) const fn plain_arity(code: u8) -> Option<(usize, bool)> {
 
 /// Returns the number of words that an operation of a chain takes, and whether it has a result: as [`plain_arity`],
 /// without the gas of calls. Returns `(0, false)` for a code that is no operation.
-pub(super) fn operation_arity(code: u8) -> (usize, bool) {
+pub(crate) fn operation_arity(code: u8) -> (usize, bool) {
     const TABLE: [(u8, bool); 256] = {
         let mut table = [(0, false); 256];
         let mut code = 0;
@@ -147,13 +147,13 @@ pub(super) fn operation_arity(code: u8) -> (usize, bool) {
 }
 
 /// The four instructions that run another contract's code.
-pub(super) const fn is_call(code: u8) -> bool {
+pub(crate) const fn is_call(code: u8) -> bool {
     matches!(code, CALL | CALLCODE | DELEGATECALL | STATICCALL)
 }
 
 /// Whether the result depends only on the arguments and on values that are fixed for the whole call. Then two equal
 /// instructions are one.
-pub(super) fn is_pure(code: u8) -> bool {
+pub(crate) fn is_pure(code: u8) -> bool {
     matches!(
         code,
         ADD..=SIGNEXTEND
@@ -174,7 +174,7 @@ pub(super) fn is_pure(code: u8) -> bool {
 
 /// Whether the instruction must stay in a predictor even if its result is unused: it names a key, calls, or writes data
 /// that later instructions read.
-pub(super) fn is_effect(code: u8) -> bool {
+pub(crate) fn is_effect(code: u8) -> bool {
     matches!(
         code,
         BALANCE
