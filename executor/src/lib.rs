@@ -13,22 +13,21 @@
 //!      ExecutionState: storage::View │ Warm (read ahead by hints, over a View) │ State (batches ahead, over a View) │ MemoryState
 //! ```
 //!
-//! * [`transaction`] and [`body`]: decoding by the chain's rules; senders are recovered in parallel.
-//! * [`outcome`]: following a batch. [`assemble`]: proposing one. [`seal`](mod@seal): its header. [`hinting`]: its hints.
-//!   [`validators`]: the validators after it.
-//! * [`call`](mod@call): JSON-RPC's `eth_call` and `eth_estimateGas`, with [`overrides`]; [`access_list`] and
-//!   [`simulate`] are further calls of that kind. [`prefetch`]: reading ahead by hints.
-//! * [`prediction`]: foretells the reads and conflicts of a batch without hints; `slipstream_predict` does so for each of its
-//!   transactions, from the contracts' bytecode.
-//! * [`access`]: the reads and writes of each transaction, and the conflicts between them. [`parallel`]: the same
-//!   outcome on several threads.
-//! * [`hot`]: a cache of the rows that the last batches touched. [`overlay`]: batches that are executed and not
-//!   committed.
+//! * `transaction` and `body`: decoding by the chain's rules; `senders` are recovered in parallel.
+//! * `outcome`: following a batch ([`execute`]). `assemble`: proposing one ([`build`]). [`seal`]: its header. `hinting`:
+//!   its hints. [`validators`]: the validators after it.
+//! * [`call`], [`estimate_gas`], [`create_access_list`], [`Simulation`]: JSON-RPC's calls that are not transactions, each
+//!   a [`CallRequest`] with [`Overrides`]. [`trace`]: tracers of batches and calls.
+//! * `prefetch`: reading ahead by hints. `prediction`: foretells the reads and conflicts of a batch without hints;
+//!   [`slipstream_predict`] does so for each of its transactions, from the contracts' bytecode.
+//! * `access`: the reads and writes of each transaction, and the conflicts between them. `parallel`: the same outcome on
+//!   several threads ([`execute_parallel`]).
+//! * `hot`: a cache of the rows that the last batches touched. `overlay`: batches that are executed and not committed.
 //! * [`speed`]: gas per second of each kind of work on this machine.
-//! * [`session`]: all of these combined, for following, voting and proposing. [`difference`](mod@difference): the first
-//!   field in which two headers differ.
-//! * `evm`: the only folder that knows revm, which changes every month; with [`BatchEnv`], a batch's values as the EVM sees
-//!   them, and [`ExecutionState`], a state that it runs on.
+//! * `session`: all of these combined, for following, voting and proposing. [`difference`]: the first field in which two
+//!   headers differ.
+//! * `evm`: the only folder that knows revm, which changes every month; with [`BatchEnv`], a batch's values as the EVM
+//!   sees them, and [`ExecutionState`], a state that it runs on.
 //!
 //! Invariants: the outcome is a function of state, environment and transactions alone. Hints, warm data, conflicts and
 //! thread counts change how long execution takes, never its result. With values from hints, that holds once
@@ -47,32 +46,32 @@
 //! assert!(outcome.delta.entries().is_empty());
 //! ```
 
-pub mod access;
-pub mod access_list;
-pub mod assemble;
-pub mod body;
-pub mod call;
-pub mod config;
-pub mod difference;
-pub mod error;
+mod access;
+mod access_list;
+mod assemble;
+mod body;
+mod call;
+mod config;
+mod difference;
+mod error;
 mod evm;
-pub mod hinting;
-pub mod hot;
-pub mod interrupt;
-pub mod outcome;
-pub mod overlay;
-pub mod overrides;
-pub mod parallel;
-pub mod prediction;
-pub mod prefetch;
+mod hinting;
+mod hot;
+mod interrupt;
+mod outcome;
+mod overlay;
+mod overrides;
+mod parallel;
+mod prediction;
+mod prefetch;
 mod request;
-pub mod seal;
-pub mod senders;
-pub mod session;
-pub mod simulate;
+mod seal;
+mod senders;
+mod session;
+mod simulate;
 pub mod speed;
 pub mod trace;
-pub mod transaction;
+mod transaction;
 pub mod validators;
 
 pub use access::{AccessSet, announced_conflicts, conflicts};
@@ -92,15 +91,12 @@ pub use outcome::execute_silently;
 pub use outcome::{Outcome, execute};
 pub use overlay::{Layer, Overlay, Stacked, State};
 pub use overrides::{AccountOverride, BlockOverrides, Overrides, StorageOverride};
-pub use parallel::{Eager, Faults, ParallelStats, Workers};
+pub use parallel::{Eager, Faults, ParallelStats, Workers, execute_parallel};
 pub use prediction::{Prediction, predict_batch};
-pub use prefetch::{
-    Backend as PrefetchBackend, PrefetchLimits, PrefetchStats, Prefetcher, Wanted, Warm, WarmStats,
-};
+pub use prefetch::{PrefetchBackend, PrefetchLimits, PrefetchStats, Prefetcher, Wanted, Warm, WarmStats};
 pub use request::CallRequest;
 pub use seal::{Basis, Sealed, seal};
 pub use senders::Senders;
 pub use session::{Ahead, AheadUse, Executed, OrderedBatch, Session, SessionError, StallStats, Trust, Way};
 pub use simulate::{SimulateError, SimulatedBatch, SimulatedCall, Simulation, SimulationRules};
 pub use transaction::{Admission, Envelope, Transaction, TransactionError};
-pub use validators::{ValidatorsStorage, next_validators};

@@ -428,7 +428,7 @@ impl Ledger {
     fn finish(&self, ground: &ExecutionBase, made: Made) -> Result<Executed, StorageError> {
         let Made { order, sealed, delta, layer, hashes, speculation, rejected } = made;
         let before = ground.state().reader();
-        let next = executor::next_validators(self.contract, &sealed.header, &before, &delta)?;
+        let next = executor::validators::next_validators(self.contract, &sealed.header, &before, &delta)?;
         let tip = ground.parent.followed_by(sealed.header.clone(), next);
         Ok(Executed {
             parts: Arc::new(Parts::new(order, sealed, tip.info())),

@@ -62,7 +62,7 @@ pub struct ParallelStats {
 ///
 /// # Errors
 /// Those of [`execute`](crate::execute).
-pub fn execute(
+pub fn execute_parallel(
     state: &dyn ExecutionState,
     env: &BatchEnv,
     transactions: &[Transaction],

@@ -34,7 +34,7 @@ use slipstream_types::{Digest, Hints, StateKey, hints::RowBefore};
 pub(crate) use self::pace::{Pace, Reads, SLOW};
 pub use self::{
     pool::Prefetcher,
-    probe::Backend,
+    probe::PrefetchBackend,
     warm::{PrefetchStats, Warm, WarmStats},
 };
 
@@ -71,7 +71,7 @@ pub struct PrefetchLimits {
     /// Maximum bytes that are read ahead and not dropped yet. Beyond them only the oldest batch is read ahead.
     pub readahead_bytes: usize,
     /// How keys are read; `None` lets a probe decide.
-    pub backend: Option<Backend>,
+    pub backend: Option<PrefetchBackend>,
 }
 
 impl Default for PrefetchLimits {

@@ -12,7 +12,7 @@ use slipstream_storage::{StateReader, StorageError};
 use slipstream_types::BatchNumber;
 
 use super::{
-    Backend, Pace, PrefetchLimits, Wanted, Warm,
+    Pace, PrefetchBackend, PrefetchLimits, Wanted, Warm,
     load::{Load, SORTED_KEYS},
     probe::Probe,
 };
@@ -73,7 +73,7 @@ impl Prefetcher {
     }
 
     /// The back end that the probe has chosen, or is trying now.
-    pub fn backend(&self) -> Backend {
+    pub fn backend(&self) -> PrefetchBackend {
         self.pool.queue.lock().probe.backend()
     }
 }
@@ -95,7 +95,7 @@ trait Job: Send + Sync {
     /// See [`Load::read_some`].
     fn read_some(
         &self,
-        backend: Backend,
+        backend: PrefetchBackend,
         keys_max: usize,
         pace: &Pace,
     ) -> Result<Option<usize>, StorageError>;
@@ -108,7 +108,7 @@ trait Job: Send + Sync {
 impl<R: StateReader> Job for Load<R> {
     fn read_some(
         &self,
-        backend: Backend,
+        backend: PrefetchBackend,
         keys_max: usize,
         pace: &Pace,
     ) -> Result<Option<usize>, StorageError> {
@@ -206,10 +206,10 @@ impl Pool {
 }
 
 /// Keys that each of `threads` threads takes at a time.
-fn keys_at_once(backend: Backend, threads: usize) -> usize {
+fn keys_at_once(backend: PrefetchBackend, threads: usize) -> usize {
     match backend {
-        Backend::Threads => POINT_KEYS,
-        Backend::MultiGet => (MULTI_GET_KEYS / threads.max(1)).clamp(POINT_KEYS, SORTED_KEYS),
+        PrefetchBackend::Threads => POINT_KEYS,
+        PrefetchBackend::MultiGet => (MULTI_GET_KEYS / threads.max(1)).clamp(POINT_KEYS, SORTED_KEYS),
     }
 }
 
@@ -248,7 +248,7 @@ mod tests {
     struct Left(usize);
 
     impl Job for Left {
-        fn read_some(&self, _: Backend, _: usize, _: &Pace) -> Result<Option<usize>, StorageError> {
+        fn read_some(&self, _: PrefetchBackend, _: usize, _: &Pace) -> Result<Option<usize>, StorageError> {
             Ok(None)
         }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// How keys are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Backend {
+pub enum PrefetchBackend {
     /// Many threads, each reading one key at a time.
     Threads,
     /// Each thread multi-gets, so that the kernel reads all its blocks at once (io_uring). A kernel without io_uring
@@ -26,7 +26,7 @@ const THREADS_WORTH: u32 = 110;
 /// Measures both back ends until one is chosen.
 #[derive(Debug, Default)]
 pub(super) struct Probe {
-    chosen: Option<Backend>,
+    chosen: Option<PrefetchBackend>,
     /// Number of turns that are over.
     turns: u32,
     turn: Taken,
@@ -40,7 +40,7 @@ pub(super) struct Probe {
 /// A read that one thread has in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
-    pub(super) backend: Backend,
+    pub(super) backend: PrefetchBackend,
     turn: u32,
 }
 
@@ -63,13 +63,13 @@ impl Taken {
 }
 
 impl Probe {
-    pub(super) fn new(chosen: Option<Backend>) -> Probe {
+    pub(super) fn new(chosen: Option<PrefetchBackend>) -> Probe {
         Probe { chosen, ..Probe::default() }
     }
 
     /// The back end for the next keys.
-    pub(super) fn backend(&self) -> Backend {
-        let turns = [Backend::MultiGet, Backend::Threads];
+    pub(super) fn backend(&self) -> PrefetchBackend {
+        let turns = [PrefetchBackend::MultiGet, PrefetchBackend::Threads];
         self.chosen.unwrap_or(turns[self.turns as usize % turns.len()])
     }
 
@@ -102,13 +102,14 @@ impl Probe {
         let taken = std::mem::take(&mut self.turn);
         match self.backend() {
             _ if self.turns == 0 => {}
-            Backend::Threads => self.threads.add(taken),
-            Backend::MultiGet => self.multi_get.add(taken),
+            PrefetchBackend::Threads => self.threads.add(taken),
+            PrefetchBackend::MultiGet => self.multi_get.add(taken),
         }
         self.turns += 1;
         if self.turns == TURNS {
             let is_worth_it = self.threads.per_key() * THREADS_WORTH / 100 < self.multi_get.per_key();
-            self.chosen = Some(if is_worth_it { Backend::Threads } else { Backend::MultiGet });
+            self.chosen =
+                Some(if is_worth_it { PrefetchBackend::Threads } else { PrefetchBackend::MultiGet });
         }
     }
 }
@@ -119,15 +120,15 @@ mod tests {
 
     /// Simulates two threads that read 100 keys at a time, at the given time per key for each back end. Nothing is read
     /// between two such reads.
-    fn chosen(threads_us: u64, multi_get_us: u64) -> Option<Backend> {
+    fn chosen(threads_us: u64, multi_get_us: u64) -> Option<PrefetchBackend> {
         let mut probe = Probe::default();
         let mut now = Instant::now();
         while probe.turns < TURNS {
             let us = match probe.backend() {
                 // A back end's first turn is slower.
-                Backend::MultiGet if probe.turns == 0 => 100 * multi_get_us,
-                Backend::MultiGet => multi_get_us,
-                Backend::Threads => threads_us,
+                PrefetchBackend::MultiGet if probe.turns == 0 => 100 * multi_get_us,
+                PrefetchBackend::MultiGet => multi_get_us,
+                PrefetchBackend::Threads => threads_us,
             };
             let begun = [probe.begin(now), probe.begin(now)];
             for begun in begun {
@@ -141,9 +142,9 @@ mod tests {
 
     #[test]
     fn threads_must_be_worth_their_cpu() {
-        assert_eq!(chosen(20, 20), Some(Backend::MultiGet));
-        assert_eq!(chosen(100, 109), Some(Backend::MultiGet));
-        assert_eq!(chosen(100, 112), Some(Backend::Threads));
-        assert_eq!(Probe::new(Some(Backend::Threads)).backend(), Backend::Threads);
+        assert_eq!(chosen(20, 20), Some(PrefetchBackend::MultiGet));
+        assert_eq!(chosen(100, 109), Some(PrefetchBackend::MultiGet));
+        assert_eq!(chosen(100, 112), Some(PrefetchBackend::Threads));
+        assert_eq!(Probe::new(Some(PrefetchBackend::Threads)).backend(), PrefetchBackend::Threads);
     }
 }

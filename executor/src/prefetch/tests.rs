@@ -105,7 +105,7 @@ fn wanted(slots: std::ops::Range<u64>) -> Wanted {
 }
 
 fn prefetcher(limits: PrefetchLimits) -> Prefetcher {
-    Prefetcher::new(PrefetchLimits { backend: Some(Backend::MultiGet), ..limits }).unwrap()
+    Prefetcher::new(PrefetchLimits { backend: Some(PrefetchBackend::MultiGet), ..limits }).unwrap()
 }
 
 fn until(what: &str, is_so: impl Fn() -> bool) {
@@ -119,7 +119,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 /// Goal: the first thread that needs a key reads it, and no other reads it again; with both back ends.
 #[test]
 fn every_key_is_read_once() {
-    for backend in [Backend::Threads, Backend::MultiGet] {
+    for backend in [PrefetchBackend::Threads, PrefetchBackend::MultiGet] {
         let gate = Gate::new(state(3_000), true, false);
         let limits = PrefetchLimits { threads: 4, backend: Some(backend), ..PrefetchLimits::default() };
         let prefetcher = Prefetcher::new(limits).unwrap();

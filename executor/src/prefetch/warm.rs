@@ -13,7 +13,7 @@ use slipstream_storage::{StateReader, StorageError, View};
 use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue};
 
 use super::{
-    Backend, Wanted,
+    PrefetchBackend, Wanted,
     load::{Answer, Load, SORTED_KEYS},
     pool::Ticket,
 };
@@ -98,7 +98,7 @@ impl<R: StateReader> Warm<R> {
     /// Only if a read fails; no hint can cause an error.
     pub fn complete(reader: R, wanted: Wanted) -> Result<Self, StorageError> {
         let load = Arc::new(Load::new(reader, wanted));
-        while load.read_some(Backend::MultiGet, SORTED_KEYS, None)?.is_some() {}
+        while load.read_some(PrefetchBackend::MultiGet, SORTED_KEYS, None)?.is_some() {}
         Ok(Warm::new(load, None))
     }
 

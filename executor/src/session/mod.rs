@@ -229,7 +229,9 @@ impl Session {
         let reader = state.reader_with(&hot.cache, &base).watched(self.foreteller.watch());
         let reader = reader.interrupted_by(interrupt.clone());
         let (outcome, parallel) = match ahead.conflicts().filter(|_| way == Way::Fitting) {
-            Some(conflicts) => parallel::execute(&reader, &env, transactions, conflicts, &self.workers)?,
+            Some(conflicts) => {
+                parallel::execute_parallel(&reader, &env, transactions, conflicts, &self.workers)?
+            }
             None => (outcome::execute(&reader, &env, transactions)?, ParallelStats::default()),
         };
         drop(hot);

@@ -12,8 +12,8 @@ use crate::{
 };
 use alloy_primitives::{Address, B256, Bytes, U256, address};
 use slipstream_executor::{
-    Basis, Eager, HintsMode, Sealed, Transaction, Wanted, Warm, Workers, decode_body, execute, open_hints,
-    parallel, seal,
+    Basis, Eager, HintsMode, Sealed, Transaction, Wanted, Warm, Workers, decode_body, execute,
+    execute_parallel, open_hints, seal,
 };
 use slipstream_storage::{StateReader, StorageError, Store, View};
 use slipstream_types::{
@@ -145,7 +145,7 @@ fn follow(store: &Store, genesis: &Genesis, sealed: &Sealed, other: Option<&Seal
     let Decoded { hints, conflicts, .. } = hints(given, sealed, other, &transactions).unwrap_or_default();
     let warm = Warm::complete(counted.clone(), Wanted::from(&hints)).unwrap();
     let outcome = match &conflicts {
-        Some(conflicts) => parallel::execute(&warm, &env, &transactions, conflicts, &WORKERS).unwrap().0,
+        Some(conflicts) => execute_parallel(&warm, &env, &transactions, conflicts, &WORKERS).unwrap().0,
         None => execute(&warm, &env, &transactions).unwrap(),
     };
     if matches!(given, Given::Honest | Given::Permuted) {

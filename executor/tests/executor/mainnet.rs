@@ -17,7 +17,7 @@ use alloy_primitives::{Address, B256, Bloom, Bytes, U256};
 use alloy_rpc_types_eth::Block;
 use slipstream_executor::{
     BatchEnv, Eager, ExecutionState, Outcome, PrefetchLimits, Prefetcher, SpecId, Transaction, Wanted, Warm,
-    Workers, announced_conflicts, execute, open_hints, parallel, seal_hints, seal_hints_with_values,
+    Workers, announced_conflicts, execute, execute_parallel, open_hints, seal_hints, seal_hints_with_values,
 };
 use slipstream_storage::{MemoryState, StateReader, StorageError};
 use slipstream_types::{
@@ -141,7 +141,7 @@ fn check_parallel(state: &MemoryState, env: &BatchEnv, transactions: &[Transacti
     let workers = [Eager::Ahead, Eager::Groups].map(|eager| Workers::new(2).unwrap().eager(eager));
     let graphs = [expected.conflicts(), announced_conflicts(transactions), Conflicts::default()];
     for (graph, workers) in graphs.iter().flat_map(|graph| workers.iter().map(move |it| (graph, it))) {
-        let (outcome, stats) = parallel::execute(state, env, transactions, graph, workers).unwrap();
+        let (outcome, stats) = execute_parallel(state, env, transactions, graph, workers).unwrap();
         assert_eq!(outcome.hints, expected.hints, "hints of block {}", env.number);
         assert_eq!(outcome, *expected, "block {}, {stats:?}", env.number);
     }

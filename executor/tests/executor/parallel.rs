@@ -7,7 +7,7 @@ use alloy_primitives::{Address, TxKind, U256, address};
 use proptest::{collection::vec, prelude::*};
 use slipstream_executor::{
     AccessSet, BatchEnv, Eager, ExecuteError, Outcome, ParallelStats, Transaction, Workers,
-    announced_conflicts, conflicts, execute, parallel,
+    announced_conflicts, conflicts, execute, execute_parallel,
 };
 use slipstream_storage::MemoryState;
 use slipstream_types::{AccountValue, Conflicts, StateKey, StateValue};
@@ -181,14 +181,14 @@ fn check(actions: &[Action], noise: &[(u8, u8)]) -> Result<usize, TestCaseError>
     let sets = expected.as_ref().ok().map(|outcome| &outcome.accesses[..]);
     let mut accepted = 0;
     for graph in graphs(sets, &transactions, noise) {
-        let found = parallel::execute(&state, &env, &transactions, &graph, &WORKERS);
+        let found = execute_parallel(&state, &env, &transactions, &graph, &WORKERS);
         if let Ok((_, stats)) = &found {
             prop_assert!(stats.is_parallel);
             prop_assert!(stats.accepted + stats.repeated <= transactions.len());
             accepted += stats.accepted;
         }
         prop_assert_eq!(&comparable(found.map(|(outcome, _)| outcome)), &expected);
-        let found = parallel::execute(&state, &env, &transactions, &graph, &GROUPS);
+        let found = execute_parallel(&state, &env, &transactions, &graph, &GROUPS);
         prop_assert_eq!(&comparable(found.map(|(outcome, _)| outcome)), &expected);
     }
     Ok(accepted)
@@ -232,7 +232,7 @@ fn independent_transactions_run_ahead() {
     // Helpers may be late on a busy machine, but not always. So the number of results that they have in time is not
     // checked.
     let runs_ahead = || {
-        let (outcome, stats) = parallel::execute(&state, &env, &transactions, &graph, &WORKERS).unwrap();
+        let (outcome, stats) = execute_parallel(&state, &env, &transactions, &graph, &WORKERS).unwrap();
         assert_eq!(outcome, expected);
         assert_eq!(stats.repeated, 0, "exact conflicts leave nothing to repeat");
         stats.accepted > 0
@@ -252,7 +252,7 @@ fn groups_are_of_use_and_hidden_conflicts_are_seen() {
         let transactions = transactions(actions);
         let expected = execute(&state, &env, &transactions).unwrap();
         let graph = graph.unwrap_or_else(|| expected.conflicts());
-        let (outcome, stats) = parallel::execute(&state, &env, &transactions, &graph, workers).unwrap();
+        let (outcome, stats) = execute_parallel(&state, &env, &transactions, &graph, workers).unwrap();
         assert_eq!(outcome, expected);
         stats
     };
@@ -276,10 +276,10 @@ fn behind_others(last: Transaction) -> ParallelStats {
     let expected = execute(&state, &env, &transactions).unwrap();
     let conflicts = || Conflicts { predecessors: vec![vec![]; 32], gas: vec![200_000; 32] };
     for _ in 0..50 {
-        let (found, _) = parallel::execute(&state, &env, &transactions, &conflicts(), &WORKERS).unwrap();
+        let (found, _) = execute_parallel(&state, &env, &transactions, &conflicts(), &WORKERS).unwrap();
         assert_eq!(found, expected);
     }
-    let (found, stats) = parallel::execute(&state, &env, &transactions, &conflicts(), &GROUPS).unwrap();
+    let (found, stats) = execute_parallel(&state, &env, &transactions, &conflicts(), &GROUPS).unwrap();
     assert_eq!(found, expected);
     stats
 }
@@ -316,7 +316,7 @@ fn who_pays_in_several_groups_pays_once() {
     let conflicts = Conflicts { predecessors: vec![vec![]; 40], gas: vec![200_000; 40] };
     // One thread may have taken everything before the others woke up: then only one group exists.
     for _ in 0..200 {
-        let (found, _) = parallel::execute(&state, &env, &transactions, &conflicts, &GROUPS).unwrap();
+        let (found, _) = execute_parallel(&state, &env, &transactions, &conflicts, &GROUPS).unwrap();
         assert_eq!(found, expected);
     }
 }
@@ -334,10 +334,10 @@ fn small_serial_and_light_batches_stay_on_one_thread() {
         let predecessors =
             (0..count as u32).map(|index| index.checked_sub(u32::from(is_chain)).into_iter().collect());
         let graph = Conflicts { predecessors: predecessors.collect(), gas: vec![gas; count as usize] };
-        let (_, stats) = parallel::execute(&state, &env, &transactions, &graph, &workers).unwrap();
+        let (_, stats) = execute_parallel(&state, &env, &transactions, &graph, &workers).unwrap();
         assert!(!stats.is_parallel, "{count} transactions of {gas} gas");
     }
     let graph = Conflicts { predecessors: vec![vec![]; 100], gas: vec![100_000; 100] };
-    let (_, stats) = parallel::execute(&state, &env, &calls(100), &graph, &workers).unwrap();
+    let (_, stats) = execute_parallel(&state, &env, &calls(100), &graph, &workers).unwrap();
     assert!(stats.is_parallel);
 }

@@ -4,9 +4,9 @@
 use alloy_primitives::{Address, B256, Bytes, U256};
 use alloy_sol_types::{SolCall, SolEvent};
 use proptest::{collection::vec, prelude::*};
+use slipstream_executor::validators::{ValidatorsStorage, next_validators};
 use slipstream_executor::{
-    BatchEnv, CallRequest, Interrupt, Outcome, ValidatorsStorage, call, execute, next_validators,
-    validators::interface::Validators as contract,
+    BatchEnv, CallRequest, Interrupt, Outcome, call, execute, validators::interface::Validators as contract,
 };
 use slipstream_storage::MemoryState;
 use slipstream_types::{

@@ -11,7 +11,7 @@ use alloy_primitives::{Address, B256, Bytes, U256};
 use proptest::{collection::vec, prelude::*, sample::Index};
 use slipstream_executor::{
     BatchEnv, Eager, ExecuteError, ExecutionState, Outcome, PrefetchLimits, Prefetcher, Transaction, Wanted,
-    Warm, Workers, execute, open_hints, parallel, seal_hints, seal_hints_with_values,
+    Warm, Workers, execute, execute_parallel, open_hints, seal_hints, seal_hints_with_values,
 };
 use slipstream_storage::{MemoryState, StateReader, StorageError};
 use slipstream_types::{
@@ -65,7 +65,7 @@ impl Case {
         match (&decoded.conflicts, workers) {
             (Some(conflicts), Some(workers)) => {
                 let workers = &WORKERS[workers];
-                parallel::execute(state, &self.env, &self.transactions, conflicts, workers).map(|it| it.0)
+                execute_parallel(state, &self.env, &self.transactions, conflicts, workers).map(|it| it.0)
             }
             _ => execute(state, &self.env, &self.transactions),
         }

@@ -4,7 +4,7 @@
 use alloy_primitives::{Address, B256, Bytes, U256};
 use slipstream_executor::{
     BatchEnv, Eager, ExecuteError, ExecutionState, Outcome, Transaction, Wanted, Warm, Workers,
-    announced_conflicts, execute, open_hints, parallel, seal_hints_with_values,
+    announced_conflicts, execute, execute_parallel, open_hints, seal_hints_with_values,
 };
 use slipstream_storage::{MemoryState, StateReader, StorageError};
 use slipstream_types::{AccountValue, BatchNumber, Conflicts, Digest, StateValue, hints::RowBefore};
@@ -31,7 +31,7 @@ impl Ways {
         let graphs: Vec<_> = named.iter().chain(more).chain(&exact).collect();
         for (workers, kind) in self.0.iter().zip(["ahead of turn", "in groups"]) {
             for (index, graph) in graphs.iter().enumerate() {
-                let found = parallel::execute(state, env, transactions, graph, workers);
+                let found = execute_parallel(state, env, transactions, graph, workers);
                 let found = comparable(found.map(|(outcome, _)| outcome));
                 same(&format!("{kind}, with graph {index}"), &found, &expected)?;
             }
@@ -56,7 +56,7 @@ impl Ways {
         let again = |warm: &dyn ExecutionState, way: &str| {
             same(way, &comparable(execute(warm, env, transactions)), &expected)?;
             self.0.iter().try_for_each(|workers| {
-                let found = parallel::execute(warm, env, transactions, &graph, workers);
+                let found = execute_parallel(warm, env, transactions, &graph, workers);
                 same(way, &comparable(found.map(|(outcome, _)| outcome)), &expected)
             })
         };

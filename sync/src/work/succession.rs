@@ -2,7 +2,7 @@
 //! ledger, but the owner of the validators contract chooses its successor. Every node has the contract's rows,
 //! whichever way it got them.
 
-use slipstream_executor::ValidatorsStorage;
+use slipstream_executor::validators::ValidatorsStorage;
 use slipstream_storage::{CommitBatch, Store, View};
 use slipstream_types::{Address, BatchHeader, BatchNumber, Certificate, Epoch, ValidatorSet};
 

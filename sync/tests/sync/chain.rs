@@ -2,8 +2,8 @@
 
 use alloy_primitives::{Bytes, TxKind};
 use slipstream_executor::{
-    Admission, Basis, HintsMode, Touched, decode_body, execute, next_validators, seal,
-    validators::{add_call, remove_call},
+    Admission, Basis, HintsMode, Touched, decode_body, execute, seal,
+    validators::{add_call, next_validators, remove_call},
 };
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_testkit::{Batch, Wallet};

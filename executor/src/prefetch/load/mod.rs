@@ -23,7 +23,7 @@ use slipstream_storage::{StateReader, StorageError};
 use slipstream_types::{Digest, StateKey, StateValue, state::Paths};
 
 use self::claim::{Claim, CodeClaim};
-use super::{Backend, Pace, Wanted, shipped::Shipped};
+use super::{Pace, PrefetchBackend, Wanted, shipped::Shipped};
 
 /// Keys that are sorted in the order of the table, so that neighbours on disk are read together; also the most of a
 /// multi-get.
@@ -236,7 +236,7 @@ impl<R: StateReader> Load<R> {
     pub(super) fn confirm(&self) -> Result<Vec<StateKey>, StorageError> {
         let unread = self.shipped.told().map(|(place, _)| place).filter(|place| !self.is_read(*place));
         for places in unread.collect::<Vec<_>>().chunks(SORTED_KEYS) {
-            self.read_places(places.iter().copied(), Backend::MultiGet, None)?;
+            self.read_places(places.iter().copied(), PrefetchBackend::MultiGet, None)?;
         }
         let mut wrong = Vec::new();
         for (place, told) in self.shipped.told() {
@@ -261,7 +261,7 @@ impl<R: StateReader> Load<R> {
     /// begin.
     pub(super) fn read_some(
         &self,
-        backend: Backend,
+        backend: PrefetchBackend,
         keys_max: usize,
         pace: Option<&Pace>,
     ) -> Result<Option<usize>, StorageError> {
@@ -284,7 +284,7 @@ impl<R: StateReader> Load<R> {
     fn read_places(
         &self,
         places: impl Iterator<Item = usize>,
-        backend: Backend,
+        backend: PrefetchBackend,
         pace: Option<&Pace>,
     ) -> Result<usize, StorageError> {
         let places: Vec<usize> = places.filter(|place| self.claim(*place)).collect();
@@ -292,7 +292,7 @@ impl<R: StateReader> Load<R> {
         let count = places.len();
         let claim = Claim::new(self, places);
         let mut rows = Vec::with_capacity(count);
-        let is_timed = self.is_timed && (backend == Backend::Threads || first % TIMED == 0);
+        let is_timed = self.is_timed && (backend == PrefetchBackend::Threads || first % TIMED == 0);
         if let Some(pace) = pace.filter(|_| is_timed) {
             let begin = Instant::now();
             rows.push(self.reader.row(&self.keys[first])?);
@@ -300,8 +300,8 @@ impl<R: StateReader> Load<R> {
         }
         let keys = claim.places()[rows.len()..].iter().map(|place| self.keys[*place]);
         match backend {
-            Backend::MultiGet => rows.extend(self.reader.rows(&keys.collect::<Vec<_>>())?),
-            Backend::Threads => {
+            PrefetchBackend::MultiGet => rows.extend(self.reader.rows(&keys.collect::<Vec<_>>())?),
+            PrefetchBackend::Threads => {
                 for key in keys {
                     rows.push(self.reader.row(&key)?);
                 }

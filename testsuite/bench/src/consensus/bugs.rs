@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 use alloy_primitives::Address;
 use anyhow::{Context, Result, ensure};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use slipstream_executor::{Bug, Eager, Faults, Outcome, Transaction, Workers, execute, parallel};
+use slipstream_executor::{Bug, Eager, Faults, Outcome, Transaction, Workers, execute, execute_parallel};
 use slipstream_storage::{MemoryState, StateReader};
 use slipstream_types::{Conflicts, Digest};
 
@@ -132,7 +132,7 @@ impl Replicas<'_> {
             true => execute(&*state, env, &known.transactions)?,
             false => {
                 let workers = &self.workers[usize::from(job.seat)].0;
-                parallel::execute(&*state, env, &known.transactions, &known.conflicts, workers)?.0
+                execute_parallel(&*state, env, &known.transactions, &known.conflicts, workers)?.0
             }
         };
         let took_us = begun.elapsed().as_micros() as u64;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use slipstream_executor::{Eager, Transaction, Workers, execute, parallel};
+use slipstream_executor::{Eager, Transaction, Workers, execute, execute_parallel};
 use slipstream_types::Conflicts;
 
 use super::{Weight, local::Local, object::Request};
@@ -64,7 +64,7 @@ fn unreplicated(weight: &Weight, runs: usize) -> Result<Vec<Figure>> {
     for _ in 0..runs {
         let one_s = seconds(|| Ok(execute(&local.state, &local.env, &batch)?))?;
         let two_s =
-            seconds(|| Ok(parallel::execute(&local.state, &local.env, &batch, &conflicts, &workers)?))?;
+            seconds(|| Ok(execute_parallel(&local.state, &local.env, &batch, &conflicts, &workers)?))?;
         one.push(batch.len() as f64 / one_s);
         two.push(batch.len() as f64 / two_s);
         gain.push(one_s / two_s);
@@ -106,7 +106,7 @@ fn mixers(request: Request, runs: usize) -> Result<Vec<Figure>> {
 
 fn gain(local: &Local, batch: &[Transaction], graph: &Conflicts, workers: &Workers) -> Result<f64> {
     let one_s = seconds(|| Ok(execute(&local.state, &local.env, batch)?))?;
-    let two_s = seconds(|| Ok(parallel::execute(&local.state, &local.env, batch, graph, workers)?))?;
+    let two_s = seconds(|| Ok(execute_parallel(&local.state, &local.env, batch, graph, workers)?))?;
     Ok(one_s / two_s)
 }
 

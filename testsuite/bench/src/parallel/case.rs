@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use slipstream_executor::{BatchEnv, Outcome, Transaction, Workers, execute, parallel};
+use slipstream_executor::{BatchEnv, Outcome, Transaction, Workers, execute, execute_parallel};
 use slipstream_storage::MemoryState;
 use slipstream_types::Conflicts;
 
@@ -39,7 +39,7 @@ impl Case {
     /// and the outcomes are compared.
     pub(super) fn speedups(&self, graph: &Conflicts, workers: &Workers, runs: usize) -> Result<Vec<f64>> {
         let one = || Ok(execute(&self.state, &self.env, &self.transactions)?);
-        let several = || Ok(parallel::execute(&self.state, &self.env, &self.transactions, graph, workers)?.0);
+        let several = || Ok(execute_parallel(&self.state, &self.env, &self.transactions, graph, workers)?.0);
         let mut speedups = Vec::with_capacity(runs);
         for run in 0..=runs {
             let (one_s, several_s) = if run % 2 == 0 {

@@ -72,7 +72,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
 
 fn notes(quick: bool) -> Vec<String> {
     let mut notes = vec![
-        format!("speedup: time of `execute` over time of `parallel::execute` with {THREADS} threads and the exact conflicts, run \
+        format!("speedup: time of `execute` over time of `execute_parallel` with {THREADS} threads and the exact conflicts, run \
                  by run; all in memory; the sequential fallback is part of it"),
         "conflict_free: 1,000 token transfers between different accounts; hot_N: N % of them to one account, whose balance is \
          one slot; one_payee: plain transfers to one account"
