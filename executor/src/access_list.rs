@@ -10,7 +10,7 @@ use alloy_primitives::{Address, B256, U256};
 use slipstream_storage::StateReader;
 
 use crate::{
-    call::{CALL_GAS_MAX, Overridden},
+    call::{CALL_GAS_MAX, OverriddenState},
     error::ExecuteError,
     evm::{BatchEnv, ExecutionState, Listing, Machine, RunError, is_precompile},
     interrupt::Interrupt,
@@ -40,7 +40,7 @@ pub fn create_access_list(
     request: &CallRequest,
     interrupt: &Interrupt,
 ) -> Result<AccessListOutcome, ExecuteError> {
-    let state = Overridden::new(state, &request.overrides);
+    let state = OverriddenState::new(state, &request.overrides);
     let env = env.overridden(&request.overrides.block, &state)?;
     let gas_limit = request.gas.unwrap_or(CALL_GAS_MAX).min(CALL_GAS_MAX);
     let paid = paid_anyway(&state, env.chain_id, request)?;

@@ -89,7 +89,7 @@ pub use interrupt::Interrupt;
 #[doc(hidden)]
 pub use outcome::execute_silently;
 pub use outcome::{Outcome, execute};
-pub use overlay::{Layer, Overlay, Stacked, State};
+pub use overlay::{Layer, LayeredState, Overlay, State};
 pub use overrides::{AccountOverride, BlockOverrides, Overrides, StorageOverride};
 pub use parallel::{Eager, Faults, ParallelStats, Workers, execute_parallel};
 pub use prediction::{Prediction, predict_batch};

@@ -11,7 +11,10 @@ use slipstream_types::{
 use crate::{
     access::{self, AccessSet},
     error::{ExecuteError, Rejection},
-    evm::{BatchEnv, Executed, ExecutionState, Finished, Machine, Reads, RunError, Touched, Verdict},
+    evm::{
+        BatchEnv, ExecutedTransaction, ExecutionState, FinishedBatch, Machine, RunError, SpeculativeReads,
+        Touched, Verdict,
+    },
     transaction::Transaction,
 };
 
@@ -86,11 +89,11 @@ fn execute_on(
 pub(crate) struct Batch<'a> {
     machine: Machine<'a>,
     beneficiary: Address,
-    tally: Tally,
+    tally: BatchTotals,
 }
 
 /// The running totals that the batch's limits apply to, and the records of each transaction beside its changes.
-pub(crate) struct Tally {
+pub(crate) struct BatchTotals {
     rules: RulesId,
     gas_limit: u64,
     /// Maximum gas that one transaction may ask for.
@@ -104,7 +107,7 @@ pub(crate) struct Tally {
 }
 
 /// The record of one transaction beside its changes.
-pub(crate) struct Entry {
+pub(crate) struct TransactionRecord {
     receipt: Receipt,
     pub(crate) access: AccessSet,
     gas_used: u64,
@@ -112,29 +115,32 @@ pub(crate) struct Entry {
 }
 
 /// The result of one transaction.
-pub(crate) struct Done {
-    pub(crate) executed: Executed,
-    pub(crate) entry: Entry,
+pub(crate) struct TransactionResult {
+    pub(crate) executed: ExecutedTransaction,
+    pub(crate) entry: TransactionRecord,
 }
 
-impl Done {
+impl TransactionResult {
     /// Makes the result, with the receipt, and with the access set if it was observed.
     ///
     /// # Errors
     /// If its receipt does not fit its format.
     pub(crate) fn new(
-        executed: Executed,
+        executed: ExecutedTransaction,
         transaction: &Transaction,
         beneficiary: Address,
         is_observed: bool,
-    ) -> Result<Done, CodecError> {
+    ) -> Result<TransactionResult, CodecError> {
         let receipt = receipt(transaction.tx_type(), &executed)?;
         let access = match is_observed {
             true => executed.access(transaction.sender, beneficiary),
             false => AccessSet::default(),
         };
         let (gas_used, delta_bytes_max) = (executed.gas_used, executed.delta_bytes_max);
-        Ok(Done { executed, entry: Entry { receipt, access, gas_used, delta_bytes_max } })
+        Ok(TransactionResult {
+            executed,
+            entry: TransactionRecord { receipt, access, gas_used, delta_bytes_max },
+        })
     }
 }
 
@@ -155,7 +161,7 @@ pub(crate) enum Refusal {
 
 impl<'a> Batch<'a> {
     pub(crate) fn new(machine: Machine<'a>, env: &BatchEnv) -> Self {
-        Self { machine, beneficiary: env.beneficiary, tally: Tally::new(env) }
+        Self { machine, beneficiary: env.beneficiary, tally: BatchTotals::new(env) }
     }
 
     pub(crate) fn gas_left(&self) -> u64 {
@@ -177,14 +183,15 @@ impl<'a> Batch<'a> {
     }
 
     /// Executes a transaction; only [`Batch::add`] makes it part of the batch.
-    pub(crate) fn run(&mut self, transaction: &Transaction) -> Result<Done, Refusal> {
+    pub(crate) fn run(&mut self, transaction: &Transaction) -> Result<TransactionResult, Refusal> {
         self.tally.check_gas(transaction.gas_limit())?;
         let executed = self.machine.run(transaction).map_err(|error| match error {
             RunError::Rejected(reason) => Refusal::Rejected(reason),
             RunError::Failed(error) => Refusal::Failed(error),
         })?;
         let is_observed = self.machine.is_observed();
-        Done::new(executed, transaction, self.beneficiary, is_observed).map_err(Refusal::Receipts)
+        TransactionResult::new(executed, transaction, self.beneficiary, is_observed)
+            .map_err(Refusal::Receipts)
     }
 
     /// Whether a transaction that ran ahead of its turn would do the same now. If so, it may be added.
@@ -193,8 +200,8 @@ impl<'a> Batch<'a> {
     /// If the transaction is not allowed at this position at all.
     pub(crate) fn accept(
         &mut self,
-        done: &mut Done,
-        reads: &Reads,
+        done: &mut TransactionResult,
+        reads: &SpeculativeReads,
         transaction: &Transaction,
     ) -> Result<bool, Refusal> {
         self.tally.check_gas(transaction.gas_limit())?;
@@ -206,7 +213,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Makes a transaction part of the batch if there is room.
-    pub(crate) fn add(&mut self, done: Done) -> Result<(), Refusal> {
+    pub(crate) fn add(&mut self, done: TransactionResult) -> Result<(), Refusal> {
         self.tally.add(done.entry)?;
         self.machine.commit(done.executed);
         Ok(())
@@ -230,9 +237,9 @@ impl<'a> Batch<'a> {
     }
 }
 
-impl Tally {
-    pub(crate) fn new(env: &BatchEnv) -> Tally {
-        Tally {
+impl BatchTotals {
+    pub(crate) fn new(env: &BatchEnv) -> BatchTotals {
+        BatchTotals {
             rules: env.rules,
             gas_limit: env.gas_limit,
             transaction_gas_max: env.transaction_gas_max.min(env.gas_limit),
@@ -259,8 +266,8 @@ impl Tally {
     }
 
     /// Counts the next transaction if there is room.
-    pub(crate) fn add(&mut self, entry: Entry) -> Result<(), Refusal> {
-        let Entry { receipt, access, gas_used, delta_bytes_max } = entry;
+    pub(crate) fn add(&mut self, entry: TransactionRecord) -> Result<(), Refusal> {
+        let TransactionRecord { receipt, access, gas_used, delta_bytes_max } = entry;
         let receipts_bytes = self.receipts_bytes + receipt_bytes(&receipt);
         if receipts_bytes > limits::RECEIPTS_BYTES_MAX {
             let (what, len, max) = ("receipts", receipts_bytes, limits::RECEIPTS_BYTES_MAX);
@@ -275,8 +282,8 @@ impl Tally {
     }
 
     /// Turns the counted transactions into the batch's outcome.
-    pub(crate) fn finish(self, finished: Finished) -> Result<Outcome, ExecuteError> {
-        let Finished { delta, hints, preimages, touched } = finished;
+    pub(crate) fn finish(self, finished: FinishedBatch) -> Result<Outcome, ExecuteError> {
+        let FinishedBatch { delta, hints, preimages, touched } = finished;
         let receipts = Receipts { receipts: BoundedVec::new(self.receipts)? };
         let (rules, accesses, gas_used) = (self.rules, self.accesses, self.gas_used);
         Ok(Outcome { rules, receipts, delta, hints, preimages, touched, accesses, gas_used })
@@ -299,7 +306,7 @@ pub(crate) const GAS_PER_DELTA_BYTE: u64 = 25;
 pub(crate) const FREE_DELTA_BYTES: usize = 4096;
 
 /// Makes a transaction's receipt, if it fits the format.
-pub(crate) fn receipt(tx_type: u8, executed: &Executed) -> Result<Receipt, CodecError> {
+pub(crate) fn receipt(tx_type: u8, executed: &ExecutedTransaction) -> Result<Receipt, CodecError> {
     let log = |log: &alloy_primitives::Log| {
         let topics = log.data.topics().iter().map(|topic| (*topic).into()).collect();
         let data = BoundedBytes::new(log.data.data.to_vec())?;

@@ -31,7 +31,7 @@ pub struct Prediction {
     /// The keys that it reads.
     pub hints: Hints,
     /// The predicted keys of each transaction.
-    named: Vec<Named>,
+    named: Vec<PredictedKeys>,
 }
 
 impl Prediction {
@@ -66,7 +66,7 @@ pub fn predict_batch(
     let steps_max = predictors.limits().steps_max + gas_used / GAS_PER_STEP;
     let (keys, steps) = (AtomicU64::new(0), AtomicU64::new(0));
     let follow = |transaction: &Transaction| {
-        let mut named = Named::default();
+        let mut named = PredictedKeys::default();
         // Checked only before each transaction: one that has begun has limits of its own.
         if keys.load(Relaxed) >= keys_max as u64 || steps.load(Relaxed) >= steps_max {
             return named;
@@ -82,8 +82,8 @@ pub fn predict_batch(
         named.is_whole = mode == PredictMode::Full && stats.stopped_because.is_none();
         named
     };
-    let named: Vec<Named> = transactions.par_iter().with_max_len(1).map(follow).collect();
-    let mut gathered = Gathered { left: keys_max, ..Gathered::default() };
+    let named: Vec<PredictedKeys> = transactions.par_iter().with_max_len(1).map(follow).collect();
+    let mut gathered = HintBuilder { left: keys_max, ..HintBuilder::default() };
     named.iter().flat_map(|named| &named.keys).for_each(|key| gathered.add(*key));
     Prediction { hints: Hints { accounts: gathered.accounts }, named }
 }
@@ -111,14 +111,14 @@ impl From<&BatchEnv> for BlockValues {
 
 /// The probable reads and changes of one transaction.
 #[derive(Debug, Default)]
-struct Named {
+struct PredictedKeys {
     keys: Vec<StateKey>,
     changes: Vec<StateKey>,
     /// Whether it was predicted to its end.
     is_whole: bool,
 }
 
-impl Named {
+impl PredictedKeys {
     /// Returns the access set. It leaves out all accounts except the sender's: few transactions change the fields of an
     /// account that others read. Execution finds missed conflicts, at the cost of time.
     fn accesses(&self, transaction: &Transaction) -> AccessSet {
@@ -134,7 +134,7 @@ impl Named {
 
 /// Distinct keys grouped by account; accounts in the order of their first key.
 #[derive(Default)]
-struct Gathered {
+struct HintBuilder {
     accounts: Vec<AccountHints>,
     places: AddressMap<usize>,
     slots: HashSet<(Address, B256)>,
@@ -142,7 +142,7 @@ struct Gathered {
     left: usize,
 }
 
-impl Gathered {
+impl HintBuilder {
     fn add(&mut self, key: StateKey) {
         let address = *key.address();
         let place = match self.places.get(&address) {

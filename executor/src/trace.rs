@@ -8,9 +8,12 @@ pub use alloy_rpc_types_trace::{
 use slipstream_types::Receipt;
 
 use crate::{
-    call::{CALL_GAS_MAX, Overridden},
+    call::{CALL_GAS_MAX, OverriddenState},
     error::ExecuteError,
-    evm::{BatchEnv, Calls, Executed, ExecutionState, Geth, Look, Machine, Replay, RunError, Tracing},
+    evm::{
+        BatchEnv, CallsTracer, ExecutedTransaction, ExecutionState, GethTracer, Machine, ReplayTracer,
+        RunError, Tracer, Tracing,
+    },
     interrupt::Interrupt,
     outcome,
     overrides::Overrides,
@@ -70,7 +73,7 @@ impl<'a> Rerun<'a> {
         past: &Past<'_>,
         options: &GethDebugTracingOptions,
     ) -> Result<(Rerun<'a>, GethTrace), TraceError> {
-        self.look(past, &Geth(options))
+        self.look(past, &GethTracer(options))
     }
 
     /// Executes the next transaction and lists its calls, as parity's `trace_block` does.
@@ -78,7 +81,7 @@ impl<'a> Rerun<'a> {
     /// # Errors
     /// As [`Rerun::geth`].
     pub fn calls(self, past: &Past<'_>) -> Result<(Rerun<'a>, Vec<LocalizedTransactionTrace>), TraceError> {
-        self.look(past, &Calls)
+        self.look(past, &CallsTracer)
     }
 
     /// Executes the next transaction as parity's `trace_replayTransaction` does.
@@ -90,7 +93,7 @@ impl<'a> Rerun<'a> {
         past: &Past<'_>,
         types: &TraceTypes,
     ) -> Result<(Rerun<'a>, TraceResults), TraceError> {
-        self.look(past, &Replay(types))
+        self.look(past, &ReplayTracer(types))
     }
 
     /// Traces a transaction that is in no batch, as if it were the next one.
@@ -99,17 +102,17 @@ impl<'a> Rerun<'a> {
     /// If it cannot be executed here, or the trace is too long.
     pub fn attempt(self, transaction: &Transaction, types: &TraceTypes) -> Result<TraceResults, TraceError> {
         let info = TransactionInfo { hash: Some(transaction.hash), ..TransactionInfo::default() };
-        Ok(self.0.trace(transaction, info, &Replay(types))?.2)
+        Ok(self.0.trace(transaction, info, &ReplayTracer(types))?.2)
     }
 
-    fn look<L: Look>(self, past: &Past<'_>, look: &L) -> Result<(Rerun<'a>, L::Trace), TraceError> {
+    fn look<L: Tracer>(self, past: &Past<'_>, look: &L) -> Result<(Rerun<'a>, L::Trace), TraceError> {
         let (tracing, executed, trace) = self.0.trace(past.transaction, past.info, look)?;
         let mut rerun = Rerun(tracing);
         rerun.keep(executed, past)?;
         Ok((rerun, trace))
     }
 
-    fn keep(&mut self, executed: Executed, past: &Past<'_>) -> Result<(), TraceError> {
+    fn keep(&mut self, executed: ExecutedTransaction, past: &Past<'_>) -> Result<(), TraceError> {
         let found = outcome::receipt(past.transaction.tx_type(), &executed)?;
         if found != *past.receipt {
             let show = |receipt: &Receipt| {
@@ -136,12 +139,12 @@ pub fn trace_call(
     bytes_max: usize,
     interrupt: &Interrupt,
 ) -> Result<GethTrace, TraceError> {
-    let state = Overridden::new(state, &request.overrides);
+    let state = OverriddenState::new(state, &request.overrides);
     let block = &request.overrides.block;
     let env = env.overridden(block, &state).map_err(ExecuteError::State)?;
     let tracing = Tracing::new(Machine::for_calls(&state, &env, &request.overrides, interrupt)?, bytes_max);
     let gas_limit = request.gas.unwrap_or(CALL_GAS_MAX).min(CALL_GAS_MAX);
-    Ok(tracing.call(request, block, gas_limit, &Geth(options))?.2)
+    Ok(tracing.call(request, block, gas_limit, &GethTracer(options))?.2)
 }
 
 /// Traces calls as parity's `trace_callMany` does: each call sees the effects of those before it. They share the gas of
@@ -157,7 +160,7 @@ pub fn replay_calls(
     bytes_max: usize,
     interrupt: &Interrupt,
 ) -> Result<Vec<TraceResults>, TraceError> {
-    let state = Overridden::new(state, overrides);
+    let state = OverriddenState::new(state, overrides);
     let env = env.overridden(&overrides.block, &state).map_err(ExecuteError::State)?;
     let machine = Machine::for_calls(&state, &env, overrides, interrupt)?;
     let (mut tracing, mut gas_left) = (Tracing::new(machine, bytes_max), CALL_GAS_MAX);
@@ -165,7 +168,7 @@ pub fn replay_calls(
     for (request, types) in calls {
         let gas_limit = request.gas.unwrap_or(CALL_GAS_MAX).min(gas_left);
         let (mut next, executed, trace) =
-            tracing.call(request, &overrides.block, gas_limit, &Replay(types))?;
+            tracing.call(request, &overrides.block, gas_limit, &ReplayTracer(types))?;
         gas_left = gas_left.saturating_sub(executed.gas_used);
         next.commit(executed);
         tracing = next;

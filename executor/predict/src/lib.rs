@@ -1,5 +1,5 @@
-//! Predictors foretell the reads of a transaction without hints and without executing it. The crate knows no EVM: it reads
-//! a state through [`StateReader`](slipstream_storage::StateReader), and `slipstream_executor` uses it.
+//! Predictors foretell the reads of a transaction without hints and without executing it. The crate knows no EVM: it
+//! reads a state through [`StateReader`](slipstream_storage::StateReader), and `slipstream_executor` uses it.
 //!
 //! ```text
 //!  code ─▶ blocks ─▶ ssa + fold ─▶ flow ─▶ chain ─▶ slice ─▶ program      in the background, once per contract: build
@@ -15,7 +15,7 @@
 //! revert. Internal calls are copied into their callers, so fewer jumps are left to resolve.
 //!
 //! * [`Predictors`]: the programs of contracts that are called often; [`Predictors::predict`] runs them for one
-//!   [`TransactionRef`] in a block of some [`BlockValues`]. `saved` keeps the programs across restarts.
+//!   [`TransactionRef`] in a block of some [`BlockValues`]. `program_store` keeps the programs across restarts.
 //! * [`build`]: makes a [`Program`] from bytecode. `opcode` and `fold` know the instructions, `blocks` the basic blocks,
 //!   `ssa` their operations on values, `flow` which block follows which, `chain` the blocks that run as one, and `slice`
 //!   which of their operations keys depend on.
@@ -46,9 +46,9 @@ mod fold;
 mod opcode;
 mod predictors;
 mod program;
+mod program_store;
 mod request;
 mod run;
-mod saved;
 mod slice;
 mod ssa;
 mod stats;

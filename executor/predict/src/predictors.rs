@@ -20,9 +20,9 @@ use crate::{
     config::{PredictConfig, PredictLimits, PredictMode},
     flow::JumpEdge,
     program::{CODE_BYTES_MAX, Program, build},
+    program_store::ProgramStore,
     request::{BlockValues, TransactionRef},
     run::Run,
-    saved::Saved,
     stats::{PredictStats, Predicted},
     watch::JumpWatch,
 };
@@ -41,18 +41,18 @@ const OBSERVED_EDGES_MAX: usize = 256;
 #[derive(Debug)]
 pub struct Predictors {
     config: PredictConfig,
-    kept: RwLock<Kept>,
-    waiting: Mutex<Waiting>,
+    kept: RwLock<ProgramCache>,
+    waiting: Mutex<AnalysisQueue>,
     /// Counts predictions, to find the least recently used program.
     clock: AtomicU64,
     /// Records jumps during execution; `None` while every program has resolved its jumps.
     watch: RwLock<Option<Arc<JumpWatch>>>,
     /// Storage of programs across restarts.
-    saved: Option<Saved>,
+    saved: Option<ProgramStore>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct ProgramCache {
     programs: HashMap<Digest, Entry>,
     bytes: usize,
 }
@@ -66,7 +66,7 @@ struct Entry {
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct AnalysisQueue {
     calls: HashMap<Digest, u32>,
     queue: VecDeque<(Digest, Bytes)>,
     queued: HashSet<Digest>,
@@ -85,7 +85,7 @@ impl Predictors {
     /// # Errors
     /// If the disk fails, or the store is damaged.
     pub fn with_saved(mut self, store: Store) -> Result<Predictors, StorageError> {
-        let (saved, programs) = Saved::open(store, self.config.programs_bytes_max)?;
+        let (saved, programs) = ProgramStore::open(store, self.config.programs_bytes_max)?;
         for (hash, program) in programs {
             self.kept.write().insert(hash, Arc::new(program), 0, self.config.programs_bytes_max);
         }
@@ -279,7 +279,7 @@ impl Predictors {
     }
 }
 
-impl Kept {
+impl ProgramCache {
     /// Adds a program. Returns the programs that were evicted, perhaps this one.
     fn insert(&mut self, hash: Digest, program: Arc<Program>, now: u64, bytes_max: usize) -> Vec<Digest> {
         self.remove(&hash);
@@ -321,7 +321,7 @@ impl Kept {
     }
 }
 
-impl Waiting {
+impl AnalysisQueue {
     /// Adds calls of a contract, and returns the new count.
     fn count(&mut self, hash: Digest, calls: u32) -> u32 {
         if self.calls.len() > COUNTED_MAX {

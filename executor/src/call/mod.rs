@@ -8,12 +8,12 @@ use slipstream_storage::StateReader;
 
 use crate::{
     error::{ExecuteError, Rejection},
-    evm::{BatchEnv, Executed, ExecutionState, Machine, RunError},
+    evm::{BatchEnv, ExecutedTransaction, ExecutionState, Machine, RunError},
     interrupt::Interrupt,
     request::CallRequest,
 };
 
-pub(crate) use self::overridden::Overridden;
+pub(crate) use self::overridden::OverriddenState;
 
 /// Maximum gas that a call may use, whatever the chain's limit. It bounds the time that one request can take from a node.
 pub const CALL_GAS_MAX: u64 = 50_000_000;
@@ -86,7 +86,7 @@ pub fn call(
     request: &CallRequest,
     interrupt: &Interrupt,
 ) -> Result<CallOutcome, ExecuteError> {
-    let state = Overridden::new(state, &request.overrides);
+    let state = OverriddenState::new(state, &request.overrides);
     let env = env.overridden(&request.overrides.block, &state)?;
     let gas_limit = request.gas.unwrap_or(CALL_GAS_MAX).min(CALL_GAS_MAX);
     let executed = Machine::for_call(&state, &env, request, interrupt)?.call(request, gas_limit);
@@ -94,7 +94,7 @@ pub fn call(
 }
 
 impl CallOutcome {
-    pub(crate) fn of(executed: &Executed) -> CallOutcome {
+    pub(crate) fn of(executed: &ExecutedTransaction) -> CallOutcome {
         let reverted = !executed.success && executed.halt.is_none();
         CallOutcome {
             success: executed.success,
@@ -119,7 +119,7 @@ pub fn estimate_gas(
     request: &CallRequest,
     interrupt: &Interrupt,
 ) -> Result<u64, EstimateError> {
-    let state = Overridden::new(state, &request.overrides);
+    let state = OverriddenState::new(state, &request.overrides);
     let env = env.overridden(&request.overrides.block, &state).map_err(ExecuteError::State)?;
     let mut high = env.gas_limit.min(env.transaction_gas_max).min(CALL_GAS_MAX);
     if let Some(gas) = request.gas.filter(|gas| *gas >= TRANSFER_GAS) {
@@ -166,7 +166,7 @@ fn succeeds(machine: &mut Machine<'_>, request: &CallRequest, gas_limit: u64) ->
     }
 }
 
-fn estimate_error(executed: Executed, gas_limit: u64) -> EstimateError {
+fn estimate_error(executed: ExecutedTransaction, gas_limit: u64) -> EstimateError {
     match executed.halt {
         Some(halt) if halt.out_of_gas => EstimateError::Allowance { gas_limit },
         Some(halt) => EstimateError::Halted { reason: halt.reason, gas_limit },

@@ -1,4 +1,4 @@
-//! [`Overridden`]: the state that a call with overrides sees.
+//! [`OverriddenState`]: the state that a call with overrides sees.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use crate::{
 };
 
 /// A state with overrides over it.
-pub(crate) struct Overridden<'a> {
+pub(crate) struct OverriddenState<'a> {
     below: &'a dyn ExecutionState,
     overrides: &'a Overrides,
     codes: BTreeMap<Digest, Bytes>,
 }
 
-impl<'a> Overridden<'a> {
+impl<'a> OverriddenState<'a> {
     pub(crate) fn new(below: &'a dyn ExecutionState, overrides: &'a Overrides) -> Self {
         let codes = overrides.accounts.values().filter_map(|account| account.code.as_ref());
         let codes = codes.map(|code| (Digest::from(keccak256(code)), code.clone())).collect();
@@ -26,7 +26,7 @@ impl<'a> Overridden<'a> {
     }
 }
 
-impl StateReader for Overridden<'_> {
+impl StateReader for OverriddenState<'_> {
     fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
         let below = self.below.account(address)?;
         let Some(account) = self.overrides.accounts.get(address) else { return Ok(below) };
@@ -57,7 +57,7 @@ impl StateReader for Overridden<'_> {
     }
 }
 
-impl ExecutionState for Overridden<'_> {
+impl ExecutionState for OverriddenState<'_> {
     fn analysed(&self, hash: &Digest) -> Option<AnalysedCode> {
         self.below.analysed(hash)
     }

@@ -4,14 +4,14 @@ use alloy_primitives::{Address, B256, U256, map::AddressMap};
 use revm::state::Account;
 use slipstream_types::StateKey;
 
-use super::{machine::Executed, observe::Observed};
+use super::{machine::ExecutedTransaction, observe::Observations};
 use crate::{access::AccessSet, transaction::Transaction};
 
-impl Executed {
+impl ExecutedTransaction {
     /// Returns the accesses that other transactions could disturb, or that could disturb others. It leaves out what
     /// commutes: unobserved balances, the fee recipient's, and the sender's nonce, which the transaction itself names.
     /// It leaves out the fee recipient's existence too, because every fee may create the account
-    /// ([`Executed::looks_at`]).
+    /// ([`ExecutedTransaction::looks_at`]).
     pub(crate) fn access(&self, sender: Address, beneficiary: Address) -> AccessSet {
         let mut set = AccessSet::default();
         for (address, account) in &self.state {
@@ -38,7 +38,7 @@ impl Executed {
 
     /// Whether the result depends on the account's balance or existence, or on more than was recorded.
     pub(crate) fn looks_at(&self, address: &Address) -> bool {
-        let Observed { balances, existences, everything, .. } = &self.observed;
+        let Observations { balances, existences, everything, .. } = &self.observed;
         *everything || balances.contains(address) || existences.contains(address)
     }
 
@@ -85,7 +85,7 @@ impl Spends {
         self.0.contains_key(address)
     }
 
-    pub(crate) fn add(&mut self, executed: &Executed, transaction: &Transaction) {
+    pub(crate) fn add(&mut self, executed: &ExecutedTransaction, transaction: &Transaction) {
         for (address, account) in &executed.state {
             let (before, after) = (account.original_info().balance, account.info.balance);
             let is_sender = *address == transaction.sender;

@@ -3,7 +3,7 @@
 use alloy_eips::eip2930::AccessList;
 use revm_inspectors::access_list::AccessListInspector;
 
-use super::machine::{Executed, Machine, RunError};
+use super::machine::{ExecutedTransaction, Machine, RunError};
 use crate::request::CallRequest;
 
 /// A machine whose calls record the keys that they touch.
@@ -20,7 +20,7 @@ impl<'a> Listing<'a> {
         &mut self,
         request: &CallRequest,
         gas_limit: u64,
-    ) -> Result<(Executed, AccessList), RunError> {
+    ) -> Result<(ExecutedTransaction, AccessList), RunError> {
         self.0.evm.inspector = AccessListInspector::from(request.access_list.clone());
         let executed = self.0.inspect_call(request, gas_limit)?;
         Ok((executed, std::mem::take(&mut self.0.evm.inspector).into_access_list()))

@@ -16,10 +16,10 @@ use slipstream_types::{Delta, Hints, hints::Preimage};
 use super::{
     adapter,
     changes::{Changes, changes, delta_bytes_max},
-    contracts::moved,
     env::BatchEnv,
     interrupting::{self, Pace},
-    observe::{self, Observed, ObservedContext, ObservedEvm},
+    observe::{self, Observations, ObservedContext, ObservedEvm},
+    precompiles::moved_precompiles,
     recorder::{ReadError, Recorder},
     state::ExecutionState,
     system_calls, words,
@@ -36,7 +36,7 @@ use crate::{
 pub(crate) type Database<'a> = State<Recorder<'a>>;
 pub(super) type Evm<'a, I = ()> = ObservedEvm<Database<'a>, I>;
 /// The context that inspectors get.
-pub(crate) type Seen<'a> = ObservedContext<Database<'a>>;
+pub(crate) type InspectorContext<'a> = ObservedContext<Database<'a>>;
 type EvmError = EVMError<EvmDatabaseError<ReadError>>;
 
 /// One batch in execution. A transaction's changes take effect once they are committed. An inspector sees only the runs
@@ -50,7 +50,7 @@ pub(crate) struct Machine<'a, I = ()> {
 }
 
 /// The result of one transaction.
-pub(crate) struct Executed {
+pub(crate) struct ExecutedTransaction {
     pub(crate) success: bool,
     pub(crate) gas_used: u64,
     /// Empty if the transaction failed.
@@ -62,7 +62,7 @@ pub(crate) struct Executed {
     /// An upper bound of the bytes that it adds to the batch's delta; see `changes`.
     pub(crate) delta_bytes_max: usize,
     pub(super) state: EvmState,
-    pub(super) observed: Observed,
+    pub(super) observed: Observations,
 }
 
 /// Why a transaction neither returned nor reverted.
@@ -75,7 +75,7 @@ pub(crate) struct Halt {
 
 /// The results of a batch.
 #[derive(Default)]
-pub(crate) struct Finished {
+pub(crate) struct FinishedBatch {
     pub(crate) delta: Delta,
     /// The keys that the batch read.
     pub(crate) hints: Hints,
@@ -180,7 +180,7 @@ impl<'a> Machine<'a> {
 
     /// Applies the overrides of precompiles and of the blob price.
     fn overridden(mut self, overrides: &Overrides) -> Result<Self, ExecuteError> {
-        self.evm.precompiles.move_as(moved(&overrides.accounts, self.env)?);
+        self.evm.precompiles.move_as(moved_precompiles(&overrides.accounts, self.env)?);
         if let Some(price) = overrides.block.blob_base_fee_wei {
             self.evm.ctx.block.blob_excess_gas_and_price = Some(adapter::blob_price(price));
         }
@@ -243,12 +243,16 @@ impl<'a, I> Machine<'a, I> {
     }
 
     /// Runs a transaction on the state committed so far.
-    pub(crate) fn run(&mut self, transaction: &Transaction) -> Result<Executed, RunError> {
+    pub(crate) fn run(&mut self, transaction: &Transaction) -> Result<ExecutedTransaction, RunError> {
         self.transact(adapter::tx_env(transaction))
     }
 
     /// Runs a call; see [`Machine::for_call`].
-    pub(crate) fn call(&mut self, request: &CallRequest, gas_limit: u64) -> Result<Executed, RunError> {
+    pub(crate) fn call(
+        &mut self,
+        request: &CallRequest,
+        gas_limit: u64,
+    ) -> Result<ExecutedTransaction, RunError> {
         self.transact(adapter::call_env(request, self.env, gas_limit))
     }
 
@@ -263,20 +267,20 @@ impl<'a, I> Machine<'a, I> {
         };
     }
 
-    fn transact(&mut self, tx: TxEnv) -> Result<Executed, RunError> {
+    fn transact(&mut self, tx: TxEnv) -> Result<ExecutedTransaction, RunError> {
         let (done, observed) = self.run_by(tx, |evm, tx| evm.transact(tx))?;
-        Ok(Executed::new(done, observed))
+        Ok(ExecutedTransaction::new(done, observed))
     }
 
     fn run_by(
         &mut self,
         tx: TxEnv,
         run: impl FnOnce(&mut Evm<'a, I>, TxEnv) -> Result<ResultAndState, EvmError>,
-    ) -> Result<(ResultAndState, Observed), RunError> {
+    ) -> Result<(ResultAndState, Observations), RunError> {
         let gas_limit = tx.gas_limit;
         let watch = self.evm.ctx.chain.watch.take();
         self.evm.ctx.chain =
-            Observed { pace: Pace::new(self.interrupt.clone()), watch, ..Observed::default() };
+            Observations { pace: Pace::new(self.interrupt.clone()), watch, ..Observations::default() };
         // revm leaves the error of an interrupted frame in place for the next transaction.
         let done = run(&mut self.evm, tx).inspect_err(|_| self.evm.ctx.error = Ok(()));
         let done = done.map_err(|error| match error {
@@ -286,7 +290,8 @@ impl<'a, I> Machine<'a, I> {
             error => RunError::Failed(failure(error)),
         })?;
         let watch = self.evm.ctx.chain.watch.take();
-        let observed = std::mem::replace(&mut self.evm.ctx.chain, Observed { watch, ..Observed::default() });
+        let observed =
+            std::mem::replace(&mut self.evm.ctx.chain, Observations { watch, ..Observations::default() });
         Ok((done, observed))
     }
 
@@ -303,7 +308,7 @@ impl<'a, I> Machine<'a, I> {
     }
 
     /// Adds a transaction's changes to the batch.
-    pub(crate) fn commit(&mut self, executed: Executed) {
+    pub(crate) fn commit(&mut self, executed: ExecutedTransaction) {
         let database = &mut self.evm.ctx.journaled_state.database;
         database.database.remember(executed.observed.preimages);
         database.commit(executed.state);
@@ -315,9 +320,9 @@ impl<'a, I> Machine<'a, I> {
     }
 
     /// Returns the changes and reads of the batch.
-    pub(crate) fn finish(self) -> Result<Finished, ExecuteError> {
+    pub(crate) fn finish(self) -> Result<FinishedBatch, ExecuteError> {
         let (changes, reads) = self.finish_part()?;
-        Ok(Finished { delta: changes.into_delta()?, ..reads.finish() })
+        Ok(FinishedBatch { delta: changes.into_delta()?, ..reads.finish() })
     }
 
     /// As [`Machine::finish`], for joining with the parts that other machines ran.
@@ -328,7 +333,7 @@ impl<'a, I> Machine<'a, I> {
     }
 }
 
-impl<'a, I: Inspector<Seen<'a>>> Machine<'a, I> {
+impl<'a, I: Inspector<InspectorContext<'a>>> Machine<'a, I> {
     /// Runs a transaction under the inspector. Returns revm's full result.
     pub(super) fn inspect(&mut self, tx: TxEnv) -> Result<ResultAndState, RunError> {
         Ok(self.run_by(tx, |evm, tx| evm.inspect_tx(tx))?.0)
@@ -339,15 +344,15 @@ impl<'a, I: Inspector<Seen<'a>>> Machine<'a, I> {
         &mut self,
         request: &CallRequest,
         gas_limit: u64,
-    ) -> Result<Executed, RunError> {
+    ) -> Result<ExecutedTransaction, RunError> {
         let tx = adapter::call_env(request, self.env, gas_limit);
         let (done, observed) = self.run_by(tx, |evm, tx| evm.inspect_tx(tx))?;
-        Ok(Executed::new(done, observed))
+        Ok(ExecutedTransaction::new(done, observed))
     }
 }
 
-impl Executed {
-    pub(super) fn new(done: ResultAndState, observed: Observed) -> Executed {
+impl ExecutedTransaction {
+    pub(super) fn new(done: ResultAndState, observed: Observations) -> ExecutedTransaction {
         let gas_used = done.result.tx_gas_used();
         let (success, logs, output, halt) = match done.result {
             ExecutionResult::Success { logs, output, .. } => (true, logs, output.into_data(), None),
@@ -358,7 +363,16 @@ impl Executed {
             }
         };
         let delta_bytes_max = delta_bytes_max(&done.state);
-        Executed { success, gas_used, logs, output, halt, delta_bytes_max, state: done.state, observed }
+        ExecutedTransaction {
+            success,
+            gas_used,
+            logs,
+            output,
+            halt,
+            delta_bytes_max,
+            state: done.state,
+            observed,
+        }
     }
 }
 

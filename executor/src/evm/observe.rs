@@ -25,14 +25,14 @@ use revm::{
 use slipstream_predict::JumpWatch;
 use slipstream_types::hints::Preimage;
 
-use super::{adapter, contracts::Contracts, env::BatchEnv, interrupting::Pace, preimages};
+use super::{adapter, env::BatchEnv, interrupting::Pace, precompiles::EvmPrecompiles, preimages};
 
-pub(super) type ObservedContext<DB> = Context<BlockEnv, TxEnv, CfgEnv, DB, Journal<DB>, Observed>;
+pub(super) type ObservedContext<DB> = Context<BlockEnv, TxEnv, CfgEnv, DB, Journal<DB>, Observations>;
 pub(super) type ObservedEvm<DB, I = ()> = Evm<
     ObservedContext<DB>,
     I,
     EthInstructions<EthInterpreter, ObservedContext<DB>>,
-    Contracts,
+    EvmPrecompiles,
     EthFrame<EthInterpreter>,
 >;
 type Ictx<'a, DB> = InstructionContext<'a, ObservedContext<DB>, EthInterpreter>;
@@ -45,7 +45,7 @@ pub(super) const COMMUTING_BITS_MAX: usize = 192;
 
 /// The observations of one transaction.
 #[derive(Default, Debug)]
-pub(crate) struct Observed {
+pub(crate) struct Observations {
     /// Accounts whose exact balance it observed.
     pub(super) balances: Vec<Address>,
     /// Contracts whose nonce determined a new address.
@@ -64,7 +64,7 @@ pub(crate) struct Observed {
     pub(super) watch: Option<Arc<JumpWatch>>,
 }
 
-impl Observed {
+impl Observations {
     fn note(list: &mut Vec<Address>, everything: &mut bool, address: Address) {
         if list.contains(&address) {
             return;
@@ -104,14 +104,14 @@ pub(super) fn build_silent<DB: Database>(
     watch: Option<&Arc<JumpWatch>>,
 ) -> ObservedEvm<DB> {
     MainnetContext::new(database, env.spec)
-        .with_chain(Observed { watch: watch.cloned(), ..Observed::default() })
+        .with_chain(Observations { watch: watch.cloned(), ..Observations::default() })
         .with_cfg(adapter::cfg_env(env))
         .with_block(adapter::block_env(env))
         .build_mainnet()
-        .with_precompiles(Contracts::new(env.spec))
+        .with_precompiles(EvmPrecompiles::new(env.spec))
 }
 
-/// As [`build_silent`], with instructions that record observations in [`Observed`] and otherwise behave the same.
+/// As [`build_silent`], with instructions that record observations in [`Observations`] and otherwise behave the same.
 pub(super) fn build<DB: Database>(
     database: DB,
     env: &BatchEnv,

@@ -1,4 +1,5 @@
-//! [`Speculator`]: runs transactions ahead of their turn; [`Reads`]: the rows that they saw, which show whether the result holds.
+//! [`Speculator`]: runs transactions ahead of their turn. [`SpeculativeReads`]: the rows that they saw, which show whether
+//! the result holds.
 
 use alloy_consensus::Transaction as _;
 use alloy_primitives::{Address, B256, U256};
@@ -13,8 +14,8 @@ use revm::{
 use super::{
     adapter,
     interrupting::{self, Pace},
-    machine::{Executed, Machine},
-    observe::{self, COMMUTING_BITS_MAX, Observed, ObservedEvm},
+    machine::{ExecutedTransaction, Machine},
+    observe::{self, COMMUTING_BITS_MAX, Observations, ObservedEvm},
     recorder::{ReadError, Recorder},
     state::ExecutionState as _,
     versions::Versions,
@@ -26,13 +27,13 @@ const READS: usize = 32;
 
 /// A row as a transaction read it.
 enum Read {
-    Account { address: Address, seen: Seen },
+    Account { address: Address, seen: InspectorContext },
     Slot { address: Address, slot: U256, value: U256 },
     Code { hash: B256 },
 }
 
 /// An account as a transaction read it.
-struct Seen {
+struct InspectorContext {
     balance: U256,
     nonce: u64,
     code_hash: B256,
@@ -42,7 +43,7 @@ struct Seen {
 }
 
 /// The reads of a transaction that ran ahead of its turn, in their order.
-pub(crate) struct Reads(Vec<Read>);
+pub(crate) struct SpeculativeReads(Vec<Read>);
 
 /// Whether a speculative result holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,15 +85,20 @@ impl<'a> Speculator<'a> {
     }
 
     /// Runs the transaction at this position on the values known by now. Returns `None` if it fails there, for any reason.
-    pub(crate) fn run(&mut self, index: u32, transaction: &Transaction) -> Option<(Executed, Reads)> {
+    pub(crate) fn run(
+        &mut self,
+        index: u32,
+        transaction: &Transaction,
+    ) -> Option<(ExecutedTransaction, SpeculativeReads)> {
         let database = &mut self.evm.ctx.journaled_state.database;
         (database.index, database.sender, database.nonce) = (index, transaction.sender, transaction.nonce());
         database.reads = Vec::with_capacity(READS);
-        self.evm.ctx.chain = Observed { pace: Pace::new(self.interrupt.clone()), ..Observed::default() };
+        self.evm.ctx.chain =
+            Observations { pace: Pace::new(self.interrupt.clone()), ..Observations::default() };
         let done = self.evm.transact(adapter::tx_env(transaction)).ok()?;
-        let executed = Executed::new(done, std::mem::take(&mut self.evm.ctx.chain));
+        let executed = ExecutedTransaction::new(done, std::mem::take(&mut self.evm.ctx.chain));
         let reads = std::mem::take(&mut self.evm.ctx.journaled_state.database.reads);
-        Some((executed, Reads(reads)))
+        Some((executed, SpeculativeReads(reads)))
     }
 }
 
@@ -104,7 +110,7 @@ impl Database for Ahead<'_> {
         if let Some(info) = info.as_mut().filter(|_| address == self.sender) {
             info.nonce = self.nonce;
         }
-        self.reads.push(Read::Account { address, seen: Seen::new(info.as_ref()) });
+        self.reads.push(Read::Account { address, seen: InspectorContext::new(info.as_ref()) });
         Ok(info)
     }
 
@@ -124,13 +130,19 @@ impl Database for Ahead<'_> {
     }
 }
 
-impl Seen {
-    fn new(info: Option<&AccountInfo>) -> Seen {
+impl InspectorContext {
+    fn new(info: Option<&AccountInfo>) -> InspectorContext {
         let exists = info.is_some();
         let has_code = info.is_some_and(|info| info.code.is_some());
         let none = AccountInfo::default();
         let info = info.unwrap_or(&none);
-        Seen { balance: info.balance, nonce: info.nonce, code_hash: info.code_hash, exists, has_code }
+        InspectorContext {
+            balance: info.balance,
+            nonce: info.nonce,
+            code_hash: info.code_hash,
+            exists,
+            has_code,
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -154,8 +166,8 @@ impl<'a> Machine<'a> {
     /// the reads of running the transaction here.
     pub(crate) fn accept(
         &mut self,
-        executed: &mut Executed,
-        reads: &Reads,
+        executed: &mut ExecutedTransaction,
+        reads: &SpeculativeReads,
         transaction: &Transaction,
     ) -> Verdict {
         let spec = self.env.spec;
@@ -172,7 +184,7 @@ impl<'a> Machine<'a> {
                 }
                 Read::Code { hash } => !codes_missing.contains(hash) || database.code_by_hash(*hash).is_ok(),
                 Read::Account { address, seen } => database.basic(*address).is_ok_and(|now| {
-                    let now = Seen::new(now.as_ref());
+                    let now = InspectorContext::new(now.as_ref());
                     if !now.has_code && now.code_hash != KECCAK_EMPTY {
                         codes_missing.push(now.code_hash);
                     }
@@ -208,8 +220,8 @@ struct Rule {
 impl Rule {
     fn new(
         address: Address,
-        seen: &Seen,
-        executed: &Executed,
+        seen: &InspectorContext,
+        executed: &ExecutedTransaction,
         transaction: &Transaction,
         spec: SpecId,
     ) -> Rule {
@@ -235,7 +247,7 @@ impl Rule {
         }
     }
 
-    fn allows(&self, seen: &Seen, now: &Seen) -> bool {
+    fn allows(&self, seen: &InspectorContext, now: &InspectorContext) -> bool {
         let same_balance = seen.balance == now.balance;
         let same_nonce = seen.nonce == now.nonce;
         // Code that came with the account was never requested.
@@ -263,7 +275,7 @@ struct Shift {
 }
 
 impl Shift {
-    fn between(address: Address, seen: &Seen, now: &Seen) -> Option<Shift> {
+    fn between(address: Address, seen: &InspectorContext, now: &InspectorContext) -> Option<Shift> {
         let added = now.balance.wrapping_sub(seen.balance);
         let nonce = (now.nonce != seen.nonce).then_some(now.nonce);
         (!added.is_zero() || nonce.is_some()).then_some(Shift { address, added, nonce })
@@ -273,7 +285,7 @@ impl Shift {
         let Some(account) = changes.get_mut(&self.address) else { return false };
         account.info.balance = account.info.balance.wrapping_add(self.added);
         account.info.nonce = self.nonce.unwrap_or(account.info.nonce);
-        // The original values change too; otherwise the changes of others would count as its own (`Executed::access`).
+        // The original values change too; otherwise the changes of others would count as its own (`ExecutedTransaction::access`).
         let found = account.original_info_mut();
         found.balance = found.balance.wrapping_add(self.added);
         found.nonce = self.nonce.unwrap_or(found.nonce);

@@ -1,6 +1,6 @@
 //! Spoils a transaction's result as a concurrency bug would.
 
-use super::machine::Executed;
+use super::machine::ExecutedTransaction;
 
 /// Ways to spoil a transaction that ran at the same time as one that it conflicts with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,9 +13,9 @@ pub enum Bug {
     TornRead,
 }
 
-impl Executed {
+impl ExecutedTransaction {
     /// Applies the bug. `stale` is the result of the same transaction on outdated values.
-    pub(crate) fn spoil(&mut self, stale: &Executed, bug: Bug) {
+    pub(crate) fn spoil(&mut self, stale: &ExecutedTransaction, bug: Bug) {
         for (address, account) in self.state.iter_mut() {
             let before = stale.state.get(address);
             let changed = account.storage.iter_mut().filter(|(_, slot)| slot.is_changed());

@@ -27,7 +27,7 @@ use super::{
     adapter::account_info,
     code::AnalysedCode,
     env::BatchEnv,
-    machine::Executed,
+    machine::ExecutedTransaction,
     recorder::{self, ReadError},
     state::ExecutionState,
 };
@@ -142,7 +142,7 @@ impl<'a> Versions<'a> {
     /// Publishes a transaction's changes to later ones. It leaves out the fee recipient's balance, which hardly any
     /// transaction reads and every transaction changes. It also leaves out the sender's nonce, which the sender's
     /// transactions name themselves.
-    pub(crate) fn publish(&self, index: u32, sender: Address, executed: &Executed) {
+    pub(crate) fn publish(&self, index: u32, sender: Address, executed: &ExecutedTransaction) {
         for (address, account) in executed.state.iter().filter(|(_, account)| account.is_touched()) {
             if let Some(write) = self.write(index, address, sender, account) {
                 self.accounts.shard(address).entry(*address).or_default().insert(write);
@@ -158,7 +158,7 @@ impl<'a> Versions<'a> {
     }
 
     /// Withdraws published changes.
-    pub(crate) fn retract(&self, index: u32, sender: Address, executed: &Executed) {
+    pub(crate) fn retract(&self, index: u32, sender: Address, executed: &ExecutedTransaction) {
         for (address, account) in executed.state.iter().filter(|(_, account)| account.is_touched()) {
             if let Some(write) = self.write(index, address, sender, account) {
                 self.accounts.shard(address).entry(*address).or_default().remove(&write);

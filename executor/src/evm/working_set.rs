@@ -11,7 +11,7 @@ use slipstream_types::{
     hints::{AccountHints, Preimage},
 };
 
-use super::{code::AnalysedCode, machine::Finished, preimages::PREIMAGES_MAX};
+use super::{code::AnalysedCode, machine::FinishedBatch, preimages::PREIMAGES_MAX};
 
 /// The reads of one account, before the batch changed it.
 #[derive(Default)]
@@ -85,9 +85,9 @@ impl WorkingSet {
     }
 
     /// Turns the reads into the batch's results, with an empty delta.
-    pub(crate) fn finish(self) -> Finished {
+    pub(crate) fn finish(self) -> FinishedBatch {
         let (hints, touched) = (self.hints(), self.touched());
-        Finished { hints, touched, preimages: self.into_preimages(), ..Finished::default() }
+        FinishedBatch { hints, touched, preimages: self.into_preimages(), ..FinishedBatch::default() }
     }
 
     /// The keys, in first-use order.

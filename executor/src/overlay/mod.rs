@@ -19,7 +19,7 @@ use slipstream_types::{BatchHeader, BatchNumber, Delta, Digest, StateKey, StateV
 
 pub use self::{
     layer::Layer,
-    state::{Stacked, State},
+    state::{LayeredState, State},
 };
 use crate::evm::{AnalysedCode, Touched};
 

@@ -46,17 +46,17 @@ impl<'a> State<'a> {
     }
 
     /// A reader of the state.
-    pub fn reader(&self) -> Stacked<'a> {
-        Stacked::new(self.overlay, None, self.base)
+    pub fn reader(&self) -> LayeredState<'a> {
+        LayeredState::new(self.overlay, None, self.base)
     }
 
     /// A reader of the state. Reads cached rows from the cache, and the rest from its [base](State::base).
-    pub(crate) fn reader_with<'b>(&self, hot: &'b HotCache, base: &'b dyn ExecutionState) -> Stacked<'b>
+    pub(crate) fn reader_with<'b>(&self, hot: &'b HotCache, base: &'b dyn ExecutionState) -> LayeredState<'b>
     where
         'a: 'b,
     {
         let hot = hot.at().is_some_and(|at| self.covers(at)).then_some(hot);
-        Stacked::new(self.overlay, hot, base)
+        LayeredState::new(self.overlay, hot, base)
     }
 
     /// The uncommitted layers.
@@ -81,7 +81,7 @@ impl<'a> State<'a> {
 
 /// Layers over a cache over a state: the first that knows a key answers. The cache and the state may be older than the
 /// layers' last batch, because the layers have every change since then.
-pub struct Stacked<'a> {
+pub struct LayeredState<'a> {
     overlay: &'a Overlay,
     hot: Option<&'a HotCache>,
     base: &'a dyn ExecutionState,
@@ -89,30 +89,30 @@ pub struct Stacked<'a> {
     interrupt: Interrupt,
 }
 
-impl<'a> Stacked<'a> {
+impl<'a> LayeredState<'a> {
     pub(crate) fn new(
         overlay: &'a Overlay,
         hot: Option<&'a HotCache>,
         base: &'a dyn ExecutionState,
-    ) -> Stacked<'a> {
-        Stacked { overlay, hot, base, watch: None, interrupt: Interrupt::never() }
+    ) -> LayeredState<'a> {
+        LayeredState { overlay, hot, base, watch: None, interrupt: Interrupt::never() }
     }
 
     /// Reads the state after the batch whose header has the digest `at`: cached rows from the cache, the others from
     /// `base`, which must be that state. If the cache belongs to another state, every row comes from `base`.
-    pub fn cached(hot: &'a HotCache, at: Digest, base: &'a dyn ExecutionState) -> Stacked<'a> {
+    pub fn cached(hot: &'a HotCache, at: Digest, base: &'a dyn ExecutionState) -> LayeredState<'a> {
         static NO_LAYERS: Overlay = Overlay::new();
-        Stacked::new(&NO_LAYERS, hot.is_at(at).then_some(hot), base)
+        LayeredState::new(&NO_LAYERS, hot.is_at(at).then_some(hot), base)
     }
 
     /// The same reader for an execution whose jumps are recorded.
-    pub(crate) fn watched(self, watch: Option<Arc<JumpWatch>>) -> Stacked<'a> {
-        Stacked { watch, ..self }
+    pub(crate) fn watched(self, watch: Option<Arc<JumpWatch>>) -> LayeredState<'a> {
+        LayeredState { watch, ..self }
     }
 
     /// The same reader for an execution that the interrupt can end.
-    pub(crate) fn interrupted_by(self, interrupt: Interrupt) -> Stacked<'a> {
-        Stacked { interrupt, ..self }
+    pub(crate) fn interrupted_by(self, interrupt: Interrupt) -> LayeredState<'a> {
+        LayeredState { interrupt, ..self }
     }
 
     /// Counts a hit in a layer as one of the cache: the cache will have the row soon.
@@ -133,7 +133,7 @@ impl<'a> Stacked<'a> {
     }
 }
 
-impl StateReader for Stacked<'_> {
+impl StateReader for LayeredState<'_> {
     fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
         match self.row(&StateKey::Account(*address)) {
             Some(Some(StateValue::Account(account))) => Ok(Some(account)),
@@ -165,7 +165,7 @@ impl StateReader for Stacked<'_> {
     }
 }
 
-impl ExecutionState for Stacked<'_> {
+impl ExecutionState for LayeredState<'_> {
     fn watch(&self) -> Option<&Arc<JumpWatch>> {
         self.watch.as_ref()
     }

@@ -9,10 +9,10 @@ use std::{
 };
 
 use super::plan::{Plan, Planned};
-use crate::{evm::Reads, outcome::Done};
+use crate::{evm::SpeculativeReads, outcome::TransactionResult};
 
 /// The result of running ahead, or `None` if the transaction failed there.
-pub(super) type Result = Option<(Done, Reads)>;
+pub(super) type Result = Option<(TransactionResult, SpeculativeReads)>;
 
 /// No thread has begun it.
 const OPEN: u8 = 0;
@@ -44,7 +44,7 @@ impl Taken<'_> {
     }
 
     /// Hands in the transaction's result. Without it, the transaction counts as failed.
-    pub(super) fn finish(&mut self, done: Done, reads: Reads) {
+    pub(super) fn finish(&mut self, done: TransactionResult, reads: SpeculativeReads) {
         self.result = Some((done, reads));
     }
 }

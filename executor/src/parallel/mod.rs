@@ -40,7 +40,7 @@ pub use self::{
 use crate::{
     error::ExecuteError,
     evm::{BatchEnv, ExecutionState, Machine, Speculator, Versions},
-    outcome::{self, Batch, Done, Outcome, Refusal},
+    outcome::{self, Batch, Outcome, Refusal, TransactionResult},
     transaction::Transaction,
 };
 
@@ -140,7 +140,9 @@ fn run_ahead(
     let index = taken.index();
     let transaction = &transactions[index];
     let Some((executed, reads)) = speculator.run(index as u32, transaction) else { return };
-    let Ok(done) = Done::new(executed, transaction, versions.env().beneficiary, true) else { return };
+    let Ok(done) = TransactionResult::new(executed, transaction, versions.env().beneficiary, true) else {
+        return;
+    };
     versions.publish(index as u32, transaction.sender, &done.executed);
     taken.finish(done, reads);
 }

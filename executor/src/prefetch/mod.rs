@@ -31,7 +31,7 @@ mod warm;
 use alloy_primitives::Address;
 use slipstream_types::{Digest, Hints, StateKey, hints::RowBefore};
 
-pub(crate) use self::pace::{Pace, Reads, SLOW};
+pub(crate) use self::pace::{Pace, ReadCounts, SLOW};
 pub use self::{
     pool::Prefetcher,
     probe::PrefetchBackend,

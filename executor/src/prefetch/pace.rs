@@ -33,12 +33,12 @@ pub(crate) struct Pace {
 struct State {
     is_in_memory: bool,
     /// Reads since the last judgement.
-    reads: Reads,
+    reads: ReadCounts,
 }
 
 /// Counts of reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Reads {
+pub(crate) struct ReadCounts {
     pub(crate) all: u32,
     pub(crate) slow: u32,
 }
@@ -58,12 +58,12 @@ impl Pace {
     pub(crate) fn took(&self, time: Duration) {
         let mut state = self.state.lock();
         if !state.is_in_memory {
-            state.judge(Reads { all: 1, slow: u32::from(time >= SLOW) });
+            state.judge(ReadCounts { all: 1, slow: u32::from(time >= SLOW) });
         }
     }
 
     /// Records the reads of a batch that was executed without reading ahead.
-    pub(crate) fn executed(&self, reads: Reads) {
+    pub(crate) fn executed(&self, reads: ReadCounts) {
         let mut state = self.state.lock();
         if state.is_in_memory {
             state.judge(reads);
@@ -72,14 +72,14 @@ impl Pace {
 }
 
 impl State {
-    fn judge(&mut self, more: Reads) {
+    fn judge(&mut self, more: ReadCounts) {
         self.reads.all = self.reads.all.saturating_add(more.all);
         self.reads.slow = self.reads.slow.saturating_add(more.slow);
-        let Reads { all, slow } = self.reads;
+        let ReadCounts { all, slow } = self.reads;
         if all < SAMPLES {
             return;
         }
-        self.reads = Reads::default();
+        self.reads = ReadCounts::default();
         // Scales the count to a sample of `SAMPLES`.
         let share = u64::from(slow) * u64::from(SAMPLES) / u64::from(all);
         self.is_in_memory = share < u64::from(if self.is_in_memory { MANY } else { FEW + 1 });
@@ -106,9 +106,9 @@ mod tests {
         // Sometimes a thread has to wait for its core.
         sample(&pace, 1);
         assert!(!pace.reads_ahead());
-        pace.executed(Reads { all: 1_000, slow: 50 });
+        pace.executed(ReadCounts { all: 1_000, slow: 50 });
         assert!(!pace.reads_ahead());
-        pace.executed(Reads { all: 1_000, slow: 500 });
+        pace.executed(ReadCounts { all: 1_000, slow: 500 });
         assert!(pace.reads_ahead());
     }
 
@@ -118,7 +118,7 @@ mod tests {
         let pace = Pace::new(2);
         sample(&pace, 0);
         assert!(!pace.reads_ahead());
-        (0..7).for_each(|_| pace.executed(Reads { all: 5, slow: 5 }));
+        (0..7).for_each(|_| pace.executed(ReadCounts { all: 5, slow: 5 }));
         assert!(pace.reads_ahead());
     }
 
@@ -132,7 +132,7 @@ mod tests {
                 let before = pace.reads_ahead();
                 match before {
                     true => sample(&pace, slow),
-                    false => pace.executed(Reads { all: SAMPLES, slow }),
+                    false => pace.executed(ReadCounts { all: SAMPLES, slow }),
                 }
                 changes += u32::from(pace.reads_ahead() != before);
             }

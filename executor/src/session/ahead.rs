@@ -5,7 +5,7 @@ use slipstream_types::{
     Address, BatchHeader, BatchNumber, Blob, Conflicts, Digest, Hints, StateKey, hints::Decoded,
 };
 
-use super::{Session, known::Known};
+use super::{Session, prediction_state::PredictionState};
 use crate::{
     access::announced_conflicts,
     config::HintsMode,
@@ -172,7 +172,7 @@ impl Session {
             return Ok(Ahead { conflicts, is_hinted, ..Ahead::default() });
         }
         let decoded = opened.or_else(|| {
-            let foretold = self.foretell(batch, base, overlay)?;
+            let foretold = self.predict(batch, base, overlay)?;
             let conflicts = uses_conflicts.then(|| foretold.conflicts(batch.transactions));
             Some(Decoded { hints: foretold.hints, conflicts, ..Decoded::default() })
         });
@@ -184,7 +184,7 @@ impl Session {
         if self.hints != HintsMode::Values || trust != Trust::Values {
             values.clear();
         }
-        let was_read = !is_hinted && self.foreteller.reads();
+        let was_read = !is_hinted && self.predictor.reads();
         let wanted = Wanted { values, was_read, ..Wanted::from(&hints) };
         // Without hints, the transactions themselves show enough conflicts to begin with.
         let conflicts =
@@ -204,10 +204,10 @@ impl Session {
         base: &View,
         overlay: &Overlay,
     ) -> Result<Ahead, StorageError> {
-        let foretold = if self.reads_candidates_ahead() { self.foretell(batch, base, overlay) } else { None };
+        let foretold = if self.reads_candidates_ahead() { self.predict(batch, base, overlay) } else { None };
         let Some(Prediction { mut hints, .. }) = foretold else { return Ok(Ahead::default()) };
         self.leave_out(&mut hints, overlay);
-        let wanted = Wanted { was_read: self.foreteller.reads(), ..Wanted::from(&hints) };
+        let wanted = Wanted { was_read: self.predictor.reads(), ..Wanted::from(&hints) };
         let warm = Some(self.read_ahead(batch.number, base.clone(), wanted)?);
         Ok(Ahead { warm, at: base.head().digest(), ..Ahead::default() })
     }
@@ -216,7 +216,7 @@ impl Session {
     /// another, as they do in the batch.
     pub fn reads_candidates_ahead(&self) -> bool {
         let prefetcher = self.prefetcher.as_ref().filter(|prefetcher| prefetcher.pace().reads_ahead());
-        prefetcher.is_some() && self.foreteller.foretells()
+        prefetcher.is_some() && self.predictor.predicts()
     }
 
     fn open(&self, batch: &OrderedBatch<'_>) -> Option<Decoded> {
@@ -225,10 +225,12 @@ impl Session {
     }
 
     /// Predicts from the state that execution will see, if it is known: uncommitted batches, the cache, and the rows.
-    fn foretell(&self, batch: &OrderedBatch<'_>, base: &View, overlay: &Overlay) -> Option<Prediction> {
+    fn predict(&self, batch: &OrderedBatch<'_>, base: &View, overlay: &Overlay) -> Option<Prediction> {
         match State::on(base, overlay) {
-            Some(state) => self.foreteller.foretold(&self.chain, batch, &Known::new(state, &self.hot)),
-            None => self.foreteller.foretold(&self.chain, batch, base),
+            Some(state) => {
+                self.predictor.predict(&self.chain, batch, &PredictionState::new(state, &self.hot))
+            }
+            None => self.predictor.predict(&self.chain, batch, base),
         }
     }
 

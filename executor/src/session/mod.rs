@@ -19,8 +19,8 @@
 //!   only with [`Trust::Values`], by callers that [confirm](Ahead::confirm) them.
 
 mod ahead;
-mod foretell;
-mod known;
+mod prediction_state;
+mod predictor;
 mod stall;
 
 use std::{collections::VecDeque, sync::Arc};
@@ -33,8 +33,8 @@ use slipstream_types::{BatchHeader, BatchNumber, Body, ChainConfig, Delta};
 pub use self::ahead::{Ahead, AheadUse, OrderedBatch, Trust};
 pub use self::stall::StallStats;
 use self::{
-    foretell::BatchPredictor,
-    stall::{Stalls, Timed},
+    predictor::BatchPredictor,
+    stall::{Stalls, TimedReader},
 };
 use crate::{
     assemble::{self, BuildClock, BuildLimits, Built, Candidates},
@@ -54,7 +54,7 @@ use crate::{
 
 /// Maximum number of commits that wait to enter the cache. If more commits arrive during one execution, the next one waits for it,
 /// so that the layers do not fill the memory.
-const TOLD_MAX: usize = 16;
+const CACHE_UPDATES_MAX: usize = 16;
 
 /// A node's execution environment; see the module.
 pub struct Session {
@@ -64,27 +64,27 @@ pub struct Session {
     is_parallel: bool,
     /// `None` if hints and predictions are both off, or if no threads read ahead.
     prefetcher: Option<Prefetcher>,
-    foreteller: BatchPredictor,
+    predictor: BatchPredictor,
     senders: Arc<Senders>,
     /// A pool of its own: while one batch executes, the one before it is sealed on the common pool.
     workers: Workers,
     /// Executions hold a read lock throughout, predictions during each read.
-    hot: RwLock<Hot>,
+    hot: RwLock<HotState>,
     /// Commits that have not entered the cache, oldest first. Locked only briefly; a thread that needs both locks takes
     /// `hot` first.
-    told: Mutex<VecDeque<Told>>,
+    cache_updates: Mutex<VecDeque<CacheUpdate>>,
     stalls: Stalls,
 }
 
 /// A commit that the cache must take in.
-enum Told {
+enum CacheUpdate {
     /// Executed batches were committed, as a layer.
     Executed(Arc<Layer>),
     /// A batch was applied by its delta, so the layer has no reads.
     Applied(Box<Layer>),
 }
 
-struct Hot {
+struct HotState {
     cache: HotCache,
     /// Number of the batch whose resulting state the cache holds.
     number: BatchNumber,
@@ -143,14 +143,14 @@ impl Session {
             hints: config.hints,
             is_parallel: config.execution_threads() > 1,
             prefetcher: prefetcher.map_err(SessionError::of("read ahead"))?,
-            foreteller: BatchPredictor::new(config)?,
+            predictor: BatchPredictor::new(config)?,
             senders: Arc::default(),
             workers: Workers::new(config.execution_threads()).map_err(SessionError::of("execute on"))?,
-            hot: RwLock::new(Hot {
+            hot: RwLock::new(HotState {
                 cache: HotCache::new(config.hot_cache_mib << 20),
                 number: BatchNumber::GENESIS,
             }),
-            told: Mutex::default(),
+            cache_updates: Mutex::default(),
             stalls: Stalls::default(),
         })
     }
@@ -177,7 +177,7 @@ impl Session {
     /// # Errors
     /// If the disk fails, or the store is damaged.
     pub fn with_saved(mut self, store: &Store) -> Result<Session, StorageError> {
-        self.foreteller = self.foreteller.with_saved(store)?;
+        self.predictor = self.predictor.with_saved(store)?;
         Ok(self)
     }
 
@@ -226,7 +226,7 @@ impl Session {
         let warm = ahead.warm(state);
         let before = warm.map(Warm::stats).unwrap_or_default();
         let (hot, base) = (self.hot(), self.stalls.of(state.base(warm)));
-        let reader = state.reader_with(&hot.cache, &base).watched(self.foreteller.watch());
+        let reader = state.reader_with(&hot.cache, &base).watched(self.predictor.watch());
         let reader = reader.interrupted_by(interrupt.clone());
         let (outcome, parallel) = match ahead.conflicts().filter(|_| way == Way::Fitting) {
             Some(conflicts) => {
@@ -236,7 +236,7 @@ impl Session {
         };
         drop(hot);
         self.noted(warm, &base);
-        self.foreteller.learn(transactions, &outcome.touched);
+        self.predictor.learn(transactions, &outcome.touched);
         let ahead = warm.map(|warm| AheadUse::since(before, warm)).unwrap_or_default();
         Ok(Executed { outcome, ahead, parallel })
     }
@@ -258,18 +258,18 @@ impl Session {
         let warm = ahead.warm(state);
         let before = warm.map(Warm::stats).unwrap_or_default();
         let (hot, base) = (self.hot(), self.stalls.of(state.base(warm)));
-        let reader = state.reader_with(&hot.cache, &base).watched(self.foreteller.watch());
+        let reader = state.reader_with(&hot.cache, &base).watched(self.predictor.watch());
         let reader = reader.interrupted_by(clock.interrupt());
         let built = assemble::build_by(clock, &reader, &basis.env(&self.chain), candidates, limits)?;
         drop(hot);
         self.noted(warm, &base);
-        self.foreteller.learn(&built.included, &built.outcome.touched);
+        self.predictor.learn(&built.included, &built.outcome.touched);
         let ahead = warm.map(|warm| AheadUse::since(before, warm)).unwrap_or_default();
         Ok((built, ahead))
     }
 
     /// Records the times of plain reads, which show whether reading ahead would have paid.
-    fn noted(&self, warm: Option<&Warm>, reads: &Timed<'_>) {
+    fn noted(&self, warm: Option<&Warm>, reads: &TimedReader<'_>) {
         if let (Some(prefetcher), None) = (&self.prefetcher, warm) {
             prefetcher.pace().executed(reads.reads());
         }
@@ -278,16 +278,16 @@ impl Session {
     /// Reports that executed batches are committed: their rows are kept for the next batch. Callers report them in the
     /// order of the ledger. Repeated and late calls are ignored.
     pub fn committed(&self, layer: &Arc<Layer>) {
-        self.tell(Told::Executed(Arc::clone(layer)));
+        self.enqueue(CacheUpdate::Executed(Arc::clone(layer)));
     }
 
     /// Reports a batch that was committed by its delta, without execution here. Updates a cache at its parent, and
     /// never fills an empty one.
     pub fn applied(&self, header: &BatchHeader, delta: &Delta) {
         let Some(mut hot) = self.hot.try_write() else {
-            return self.tell(Told::Applied(Box::new(Layer::of(header, None, delta))));
+            return self.enqueue(CacheUpdate::Applied(Box::new(Layer::of(header, None, delta))));
         };
-        self.take_in(&mut hot);
+        self.apply_updates(&mut hot);
         if hot.cache.is_at(header.parent) {
             hot.cache.apply(header.parent, header.digest(), None, delta);
             hot.number = header.number;
@@ -295,22 +295,22 @@ impl Session {
     }
 
     /// Takes it in now if no execution runs, otherwise before the next one.
-    fn tell(&self, told: Told) {
+    fn enqueue(&self, update: CacheUpdate) {
         let waiting = {
-            let mut queue = self.told.lock();
-            queue.push_back(told);
+            let mut queue = self.cache_updates.lock();
+            queue.push_back(update);
             queue.len()
         };
-        let hot = if waiting > TOLD_MAX { Some(self.hot.write()) } else { self.hot.try_write() };
+        let hot = if waiting > CACHE_UPDATES_MAX { Some(self.hot.write()) } else { self.hot.try_write() };
         if let Some(mut hot) = hot {
-            self.take_in(&mut hot);
+            self.apply_updates(&mut hot);
         }
     }
 
     /// Empties the cache: the head's state did not come from batches.
     pub fn forget(&self) {
         let mut hot = self.hot.write();
-        self.told.lock().clear();
+        self.cache_updates.lock().clear();
         hot.cache.clear();
     }
 
@@ -325,25 +325,25 @@ impl Session {
     }
 
     /// The cache with all commits taken in. If an execution holds it, later commits are missing.
-    fn hot(&self) -> RwLockReadGuard<'_, Hot> {
-        if !self.told.lock().is_empty()
+    fn hot(&self) -> RwLockReadGuard<'_, HotState> {
+        if !self.cache_updates.lock().is_empty()
             && let Some(mut hot) = self.hot.try_write()
         {
-            self.take_in(&mut hot);
+            self.apply_updates(&mut hot);
             return RwLockWriteGuard::downgrade(hot);
         }
         self.hot.read()
     }
 
-    fn take_in(&self, hot: &mut Hot) {
+    fn apply_updates(&self, hot: &mut HotState) {
         loop {
             // Not locked while rows are copied.
-            let Some(told) = self.told.lock().pop_front() else { return };
-            let (layer, is_due) = match &told {
-                Told::Executed(layer) => {
+            let Some(update) = self.cache_updates.lock().pop_front() else { return };
+            let (layer, is_due) = match &update {
+                CacheUpdate::Executed(layer) => {
                     (&**layer, hot.cache.at().is_none() || layer.header().number > hot.number)
                 }
-                Told::Applied(layer) => (&**layer, hot.cache.is_at(layer.header().parent)),
+                CacheUpdate::Applied(layer) => (&**layer, hot.cache.is_at(layer.header().parent)),
             };
             if is_due {
                 layer.add_to(&mut hot.cache);

@@ -12,7 +12,7 @@ use slipstream_types::{AccountValue, BatchNumber, Digest};
 
 use crate::{
     evm::{AnalysedCode, ExecutionState},
-    prefetch::{Reads, SLOW},
+    prefetch::{ReadCounts, SLOW},
 };
 
 /// Waits of executions since the session began.
@@ -39,23 +39,23 @@ impl Stalls {
     }
 
     /// A reader for one execution that times its reads.
-    pub(super) fn of<'a>(&'a self, inner: &'a dyn ExecutionState) -> Timed<'a> {
-        Timed { inner, stalls: self, reads: AtomicU32::new(0), slow: AtomicU32::new(0) }
+    pub(super) fn of<'a>(&'a self, inner: &'a dyn ExecutionState) -> TimedReader<'a> {
+        TimedReader { inner, stalls: self, reads: AtomicU32::new(0), slow: AtomicU32::new(0) }
     }
 }
 
 /// A reader that times its reads; see [`Stalls::of`].
-pub(super) struct Timed<'a> {
+pub(super) struct TimedReader<'a> {
     inner: &'a dyn ExecutionState,
     stalls: &'a Stalls,
     reads: AtomicU32,
     slow: AtomicU32,
 }
 
-impl Timed<'_> {
+impl TimedReader<'_> {
     /// The reads so far.
-    pub(super) fn reads(&self) -> Reads {
-        Reads { all: self.reads.load(Relaxed), slow: self.slow.load(Relaxed) }
+    pub(super) fn reads(&self) -> ReadCounts {
+        ReadCounts { all: self.reads.load(Relaxed), slow: self.slow.load(Relaxed) }
     }
 
     fn time<T>(&self, read: impl FnOnce() -> T) -> T {
@@ -72,7 +72,7 @@ impl Timed<'_> {
     }
 }
 
-impl StateReader for Timed<'_> {
+impl StateReader for TimedReader<'_> {
     fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
         self.time(|| self.inner.account(address))
     }
@@ -90,7 +90,7 @@ impl StateReader for Timed<'_> {
     }
 }
 
-impl ExecutionState for Timed<'_> {
+impl ExecutionState for TimedReader<'_> {
     fn analysed(&self, hash: &Digest) -> Option<AnalysedCode> {
         self.inner.analysed(hash)
     }
@@ -135,6 +135,6 @@ mod tests {
         }
         let stats = stalls.stats();
         assert!(stats.stalls >= 3 && stats.seconds >= 0.006, "{stats:?}");
-        assert_eq!(timed.reads(), Reads { all: 3, slow: 3 });
+        assert_eq!(timed.reads(), ReadCounts { all: 3, slow: 3 });
     }
 }

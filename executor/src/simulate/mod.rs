@@ -1,11 +1,11 @@
 //! [`Simulation`]: JSON-RPC's `eth_simulateV1`: batches of calls, each on the result of those before it. Everything is
 //! discarded afterwards.
 
-mod draft;
+mod state;
 
 use alloy_primitives::{B256, Log};
 
-use self::draft::Draft;
+use self::state::SimulatedState;
 use crate::{
     call::{CALL_GAS_MAX, CallOutcome, TRANSFER_GAS},
     error::{ExecuteError, Rejection},
@@ -96,7 +96,7 @@ pub struct SimulatedCall {
 
 /// A state that grows by simulated batches.
 pub struct Simulation<'a> {
-    draft: Draft<'a>,
+    draft: SimulatedState<'a>,
     rules: SimulationRules,
     interrupt: Interrupt,
     gas_left: u64,
@@ -111,7 +111,7 @@ impl<'a> Simulation<'a> {
         interrupt: Interrupt,
     ) -> Simulation<'a> {
         let (gas_left, bytes_left) = (CALL_GAS_MAX, rules.output_bytes_max);
-        Simulation { draft: Draft::over(state), rules, interrupt, gas_left, bytes_left }
+        Simulation { draft: SimulatedState::over(state), rules, interrupt, gas_left, bytes_left }
     }
 
     /// Executes a batch. Its number, time and parent come from `env`; everything else can be overridden. Unless calls

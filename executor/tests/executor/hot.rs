@@ -3,7 +3,7 @@
 
 use crate::support::*;
 use alloy_primitives::{Address, B256, U256};
-use slipstream_executor::{BatchEnv, HotCache, Outcome, Stacked, Transaction, execute};
+use slipstream_executor::{BatchEnv, HotCache, LayeredState, Outcome, Transaction, execute};
 use slipstream_storage::{MemoryState, StateReader};
 use slipstream_types::{AccountValue, Delta, Digest, StateKey, StateValue, delta::DeltaEntry};
 
@@ -33,7 +33,7 @@ fn executed(
     batch: &[Transaction],
 ) -> Outcome {
     let expected = execute(state, env, batch).unwrap();
-    assert_eq!(execute(&Stacked::cached(&cache, at, state), env, batch).unwrap(), expected);
+    assert_eq!(execute(&LayeredState::cached(&cache, at, state), env, batch).unwrap(), expected);
     expected
 }
 
@@ -110,7 +110,7 @@ fn deltas_replace_what_was_read() {
     let mut cache = HotCache::new(ROOMY);
     let there = delta(Some(StateValue::Account(value)), Some(StateValue::Slot(U256::from(5))));
     cache.apply(digest(0, 0), digest(1, 0), None, &there);
-    let reader = Stacked::cached(&cache, digest(1, 0), &below);
+    let reader = LayeredState::cached(&cache, digest(1, 0), &below);
     assert_eq!(reader.account(&nobody).unwrap(), Some(value));
     assert_eq!(reader.slot(&nobody, &B256::ZERO).unwrap(), U256::from(5));
 
@@ -119,7 +119,7 @@ fn deltas_replace_what_was_read() {
     below.insert(account_key, StateValue::Account(value));
     below.insert(slot_key, StateValue::Slot(U256::from(5)));
     cache.apply(digest(1, 0), digest(2, 0), None, &delta(None, None));
-    let reader = Stacked::cached(&cache, digest(2, 0), &below);
+    let reader = LayeredState::cached(&cache, digest(2, 0), &below);
     assert_eq!(reader.account(&nobody).unwrap(), None);
     assert_eq!(reader.slot(&nobody, &B256::ZERO).unwrap(), U256::ZERO);
     assert_eq!(cache.stats().misses, 0);

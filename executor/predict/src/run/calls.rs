@@ -6,7 +6,7 @@ use alloy_primitives::{Address, B256, Bytes, Signature, U256, keccak256};
 use slipstream_types::Digest;
 
 use super::{
-    Call, Ended, Frame, Run, address,
+    Call, CallResult, Frame, Run, address,
     buffer::{Buffer, Value},
     world::Stopped,
 };
@@ -48,7 +48,7 @@ impl Run<'_> {
             }
             None => {
                 self.world.stop(StopReason::UnknownCall);
-                Ended::unknown()
+                CallResult::unknown()
             }
         };
         if let Some((at, length)) = self.range(frame, data[2], data[3])? {
@@ -70,7 +70,7 @@ impl Run<'_> {
         value: Value,
         is_paid: bool,
         input: Buffer,
-    ) -> Result<Ended, Stopped> {
+    ) -> Result<CallResult, Stopped> {
         let account = self.world.account(&target)?;
         if is_paid {
             self.world.pay(&caller, &address, value)?;
@@ -78,11 +78,13 @@ impl Run<'_> {
         if let Some(number) = precompile(&target) {
             return Ok(precompiled(number, &input));
         }
-        let Some(hash) = account.and_then(|account| account.code_hash) else { return Ok(Ended::empty(true)) };
-        let Some((program, hash)) = self.program(hash)? else { return Ok(Ended::unknown()) };
+        let Some(hash) = account.and_then(|account| account.code_hash) else {
+            return Ok(CallResult::empty(true));
+        };
+        let Some((program, hash)) = self.program(hash)? else { return Ok(CallResult::unknown()) };
         if self.depth >= self.limits.depth_max {
             self.world.stop(StopReason::Depth);
-            return Ok(Ended::unknown());
+            return Ok(CallResult::unknown());
         }
         self.run(&program, Call { address, caller, value, input, hash, code: None })
     }
@@ -131,15 +133,15 @@ impl Run<'_> {
         creator: Address,
         value: Value,
         code: Option<Vec<u8>>,
-    ) -> Result<Ended, Stopped> {
+    ) -> Result<CallResult, Stopped> {
         self.world.account(&address)?;
         self.world.pay(&creator, &address, value)?;
         let Some(code) = code.filter(|code| code.len() <= INIT_CODE_BYTES_MAX) else {
-            return Ok(Ended::unknown());
+            return Ok(CallResult::unknown());
         };
         if self.created.len() >= CREATED_MAX || self.depth >= self.limits.depth_max {
             self.world.stop(StopReason::Depth);
-            return Ok(Ended::unknown());
+            return Ok(CallResult::unknown());
         }
         let hash = Digest::from(keccak256(&code));
         let program = build(&code, &[]);
@@ -151,7 +153,7 @@ impl Run<'_> {
             let hash = Digest::from(keccak256(&deployed));
             self.created.entry(B256::from(hash)).or_insert_with(|| Arc::new(build(&deployed, &[])));
             self.world.deploy(&address, hash)?;
-            return Ok(Ended::empty(true));
+            return Ok(CallResult::empty(true));
         }
         Ok(ended)
     }
@@ -162,11 +164,13 @@ fn precompile(address: &Address) -> Option<u64> {
     (1..=PRECOMPILES).contains(&number).then_some(number)
 }
 
-fn precompiled(number: u64, input: &Buffer) -> Ended {
+fn precompiled(number: u64, input: &Buffer) -> CallResult {
     match number {
-        IDENTITY => Ended { has_succeeded: true, output: input.clone() },
-        ECRECOVER => Ended { has_succeeded: true, output: recovered(input).unwrap_or_else(Buffer::opaque) },
-        _ => Ended::unknown(),
+        IDENTITY => CallResult { has_succeeded: true, output: input.clone() },
+        ECRECOVER => {
+            CallResult { has_succeeded: true, output: recovered(input).unwrap_or_else(Buffer::opaque) }
+        }
+        _ => CallResult::unknown(),
     }
 }
 

@@ -16,7 +16,7 @@ use slipstream_types::Digest;
 
 use self::{
     buffer::{Buffer, Value},
-    world::{Stopped, World},
+    world::{PredictedState, Stopped},
 };
 use crate::{
     config::{PredictConfig, PredictLimits, PredictMode},
@@ -43,7 +43,7 @@ pub(crate) struct Run<'a> {
     limits: PredictLimits,
     transaction: TransactionRef<'a>,
     block: &'a BlockValues,
-    world: World<'a>,
+    world: PredictedState<'a>,
     /// Programs of contracts that the transaction itself would create.
     created: B256Map<Arc<Program>>,
     depth: usize,
@@ -66,12 +66,12 @@ struct Call {
 }
 
 /// How a call ended.
-struct Ended {
+struct CallResult {
     has_succeeded: bool,
     output: Buffer,
 }
 
-impl Ended {
+impl CallResult {
     /// An unknown result; success is assumed, because calls mostly succeed.
     fn unknown() -> Self {
         Self { has_succeeded: true, output: Buffer::opaque() }
@@ -95,9 +95,9 @@ struct Frame {
     guessed: HashMap<u16, u32>,
 }
 
-enum Step {
-    To(usize),
-    End(Ended),
+enum Transition {
+    Block(usize),
+    End(CallResult),
 }
 
 impl<'a> Run<'a> {
@@ -114,7 +114,7 @@ impl<'a> Run<'a> {
             limits: config.limits,
             transaction,
             block,
-            world: World::new(state, sink, config.limits, config.reads_slots),
+            world: PredictedState::new(state, sink, config.limits, config.reads_slots),
             created: B256Map::default(),
             depth: 0,
             memory_bytes: 0,
@@ -175,7 +175,7 @@ impl<'a> Run<'a> {
     }
 
     /// Runs a call to its end.
-    fn run(&mut self, program: &Program, call: Call) -> Result<Ended, Stopped> {
+    fn run(&mut self, program: &Program, call: Call) -> Result<CallResult, Stopped> {
         let mut frame = Frame {
             call,
             memory: Buffer::default(),
@@ -190,8 +190,8 @@ impl<'a> Run<'a> {
         let mut block = 0;
         let ended = loop {
             match self.run_block(program, &mut frame, block)? {
-                Step::To(next) => block = next,
-                Step::End(ended) => break ended,
+                Transition::Block(next) => block = next,
+                Transition::End(ended) => break ended,
             }
         };
         self.depth -= 1;
@@ -202,13 +202,20 @@ impl<'a> Run<'a> {
         Ok(ended)
     }
 
-    fn run_block(&mut self, program: &Program, frame: &mut Frame, block: usize) -> Result<Step, Stopped> {
+    fn run_block(
+        &mut self,
+        program: &Program,
+        frame: &mut Frame,
+        block: usize,
+    ) -> Result<Transition, Stopped> {
         // An empty program stands for code that cannot be analysed.
-        let Some(mut reader) = program.reader(block) else { return Ok(Step::End(Ended::unknown())) };
+        let Some(mut reader) = program.reader(block) else {
+            return Ok(Transition::End(CallResult::unknown()));
+        };
         frame.results.clear();
         let mut steps = 1;
         loop {
-            let Some(code) = reader.byte() else { return Ok(Step::End(Ended::unknown())) };
+            let Some(code) = reader.byte() else { return Ok(Transition::End(CallResult::unknown())) };
             let (count, has_result) = operation_arity(code);
             if count == 0 && !has_result {
                 self.world.count_steps(steps)?;
@@ -230,50 +237,50 @@ impl<'a> Run<'a> {
         frame: &mut Frame,
         code: u8,
         reader: &mut Reader<'_>,
-    ) -> Result<Step, Stopped> {
+    ) -> Result<Transition, Stopped> {
         let to = match code {
-            STOP => return Ok(Step::End(Ended::empty(true))),
+            STOP => return Ok(Transition::End(CallResult::empty(true))),
             RETURN | REVERT => {
                 let (at, length) = (frame.read(reader), frame.read(reader));
                 let output = self.part(frame, at, length)?;
-                return Ok(Step::End(Ended { has_succeeded: code == RETURN, output }));
+                return Ok(Transition::End(CallResult { has_succeeded: code == RETURN, output }));
             }
             SELFDESTRUCT => {
                 if let Some(heir) = frame.read(reader) {
                     self.world.account(&address(heir))?;
                 }
-                return Ok(Step::End(Ended::empty(true)));
+                return Ok(Transition::End(CallResult::empty(true)));
             }
-            GOTO => reader.short().map(To::Block),
+            GOTO => reader.short().map(JumpTarget::Block),
             JUMP => self.computed(frame, reader),
-            JUMPI => self.branch(frame, reader).map(To::Block),
-            INVALID => return Ok(Step::End(Ended::empty(false))),
+            JUMPI => self.branch(frame, reader).map(JumpTarget::Block),
+            INVALID => return Ok(Transition::End(CallResult::empty(false))),
             _ => None,
         };
         let (Some(to), Some(())) = (to, frame.leave(reader)) else {
-            return Ok(Step::End(Ended::unknown()));
+            return Ok(Transition::End(CallResult::unknown()));
         };
         Ok(match to {
-            To::Block(NO_BLOCK) => Step::End(Ended::empty(false)),
-            To::Block(block) => Step::To(usize::from(block)),
-            To::Position(from, to) => self.jump(program, frame, from, to),
+            JumpTarget::Block(NO_BLOCK) => Transition::End(CallResult::empty(false)),
+            JumpTarget::Block(block) => Transition::Block(usize::from(block)),
+            JumpTarget::Position(from, to) => self.jump(program, frame, from, to),
         })
     }
 
     /// The target of a computed jump. If the value is unknown, it is the only known target.
-    fn computed(&mut self, frame: &Frame, reader: &mut Reader<'_>) -> Option<To> {
+    fn computed(&mut self, frame: &Frame, reader: &mut Reader<'_>) -> Option<JumpTarget> {
         let (from, to, only) = (reader.short()?, frame.read(reader), reader.short()?);
         if to.is_some() || only == NO_BLOCK || self.guesses >= GUESSES_MAX {
-            return Some(To::Position(from, to));
+            return Some(JumpTarget::Position(from, to));
         }
         self.world.stop(StopReason::UnknownJump);
         self.guesses += 1;
-        Some(To::Block(only))
+        Some(JumpTarget::Block(only))
     }
 
-    fn jump(&mut self, program: &Program, frame: &Frame, from: u16, to: Value) -> Step {
+    fn jump(&mut self, program: &Program, frame: &Frame, from: u16, to: Value) -> Transition {
         if let Some(block) = to.and_then(|to| program.block_at(to)) {
-            return Step::To(block);
+            return Transition::Block(block);
         }
         self.world.stop(StopReason::UnknownJump);
         if let Some(to) = to.and_then(|to| u32::try_from(to).ok())
@@ -281,7 +288,7 @@ impl<'a> Run<'a> {
         {
             self.missed.push((frame.call.hash, JumpEdge { from: from.into(), to }));
         }
-        Step::End(Ended::unknown())
+        Transition::End(CallResult::unknown())
     }
 
     /// Decides a branch. On an unknown condition, it takes the path that was guessed less often, so that loops end.
@@ -336,7 +343,7 @@ impl<'a> Run<'a> {
 }
 
 /// The next position of control.
-enum To {
+enum JumpTarget {
     Block(u16),
     /// A jump at this position, to the target in a value.
     Position(u16, Value),

@@ -1,4 +1,4 @@
-//! [`World`]: the state as one transaction's predictors see it, and the sink of the keys that they name.
+//! [`PredictedState`]: the state as one transaction's predictors see it, and the sink of the keys that they name.
 
 use alloy_primitives::{
     Address, B256, Bytes, U256,
@@ -20,7 +20,7 @@ pub(super) struct Stopped;
 type Slot = (Address, U256);
 
 /// Reads each key once, and reports each once. Keeps the writes that the transaction would make.
-pub(super) struct World<'a> {
+pub(super) struct PredictedState<'a> {
     reader: &'a dyn StateReader,
     sink: &'a mut dyn FnMut(Predicted),
     limits: PredictLimits,
@@ -35,7 +35,7 @@ pub(super) struct World<'a> {
     journal: Vec<(Slot, Option<Value>)>,
 }
 
-impl<'a> World<'a> {
+impl<'a> PredictedState<'a> {
     pub(super) fn new(
         reader: &'a dyn StateReader,
         sink: &'a mut dyn FnMut(Predicted),
@@ -162,7 +162,7 @@ impl<'a> World<'a> {
         self.transient.insert((address, slot), value);
     }
 
-    /// A checkpoint for [`World::undo`].
+    /// A checkpoint for [`PredictedState::undo`].
     pub(super) fn checkpoint(&self) -> usize {
         self.journal.len()
     }

@@ -9,7 +9,10 @@ use slipstream_types::{AccountValue, StateKey, StateValue};
 
 use super::{Random, env};
 use crate::{
-    evm::{BatchEnv, Executed, Machine, Reads, RunError, SpecId, Speculator, Verdict, Versions},
+    evm::{
+        BatchEnv, ExecutedTransaction, Machine, RunError, SpecId, SpeculativeReads, Speculator, Verdict,
+        Versions,
+    },
     transaction::{Envelope, Transaction},
 };
 
@@ -144,7 +147,7 @@ fn run_ahead(
     random: &mut Random,
     versions: &Versions<'_>,
     transactions: &[Transaction],
-) -> Vec<Option<(Executed, Reads)>> {
+) -> Vec<Option<(ExecutedTransaction, SpeculativeReads)>> {
     let mut speculator = Speculator::new(versions);
     let mut ahead: Vec<_> = transactions.iter().map(|_| None).collect();
     let mut left: Vec<usize> = (0..transactions.len()).collect();
@@ -160,7 +163,7 @@ fn run_ahead(
 }
 
 /// Whether both results look the same from outside.
-fn alike(one: &Executed, other: &Executed) -> bool {
+fn alike(one: &ExecutedTransaction, other: &ExecutedTransaction) -> bool {
     (one.success, one.gas_used, &one.logs, &one.output)
         == (other.success, other.gas_used, &other.logs, &other.output)
 }

@@ -1,8 +1,8 @@
 //! [`Tracing`]: a machine that runs transactions and calls under the tracers of geth and of parity.
 
 mod correct;
-mod looks;
 mod meter;
+mod tracers;
 
 use std::fmt::Display;
 
@@ -13,13 +13,13 @@ use revm::{
     state::EvmState,
 };
 
-pub use self::looks::TraceTypes;
-pub(crate) use self::looks::{Calls, Geth, Replay};
 use self::meter::{Meter, Weights};
+pub use self::tracers::TraceTypes;
+pub(crate) use self::tracers::{CallsTracer, GethTracer, ReplayTracer};
 use super::{
     adapter,
-    machine::{Executed, Machine, RunError, Seen},
-    observe::Observed,
+    machine::{ExecutedTransaction, InspectorContext, Machine, RunError},
+    observe::Observations,
 };
 use crate::{error::TraceError, overrides::BlockOverrides, request::CallRequest, transaction::Transaction};
 
@@ -32,9 +32,9 @@ const CODE_BYTE: usize = 4;
 const CODE_BYTES_MAX: usize = 0x6000;
 
 /// A kind of trace.
-pub(crate) trait Look {
+pub(crate) trait Tracer {
     /// The inspector that observes the execution.
-    type Inspector: for<'a> Inspector<Seen<'a>>;
+    type Inspector: for<'a> Inspector<InspectorContext<'a>>;
     /// The trace that the inspector makes.
     type Trace;
 
@@ -56,13 +56,13 @@ pub(crate) trait Look {
     fn finish<DB: DatabaseRef<Error: Display>>(
         &self,
         inspector: Self::Inspector,
-        done: &Done<'_>,
+        done: &TracedRun<'_>,
         database: &mut DB,
     ) -> Result<Self::Trace, TraceError>;
 }
 
 /// A transaction that has run and is not committed yet.
-pub(crate) struct Done<'a> {
+pub(crate) struct TracedRun<'a> {
     tx: &'a TxEnv,
     block: &'a BlockEnv,
     info: TransactionInfo,
@@ -88,28 +88,28 @@ impl<'a> Tracing<'a> {
     }
 
     /// Runs a transaction without a trace.
-    pub(crate) fn run(&mut self, transaction: &Transaction) -> Result<Executed, RunError> {
+    pub(crate) fn run(&mut self, transaction: &Transaction) -> Result<ExecutedTransaction, RunError> {
         self.machine.run(transaction)
     }
 
     /// Runs a transaction and traces it.
-    pub(crate) fn trace<L: Look>(
+    pub(crate) fn trace<L: Tracer>(
         self,
         transaction: &Transaction,
         info: TransactionInfo,
         look: &L,
-    ) -> Result<(Tracing<'a>, Executed, L::Trace), TraceError> {
+    ) -> Result<(Tracing<'a>, ExecutedTransaction, L::Trace), TraceError> {
         self.look(adapter::tx_env(transaction), info, look)
     }
 
     /// Runs a call and traces it. The call sets its own fee: without one, BASEFEE is zero.
-    pub(crate) fn call<L: Look>(
+    pub(crate) fn call<L: Tracer>(
         mut self,
         request: &CallRequest,
         block: &BlockOverrides,
         gas_limit: u64,
         look: &L,
-    ) -> Result<(Tracing<'a>, Executed, L::Trace), TraceError> {
+    ) -> Result<(Tracing<'a>, ExecutedTransaction, L::Trace), TraceError> {
         self.machine.prepare_call(request, block);
         let env = self.machine.env;
         let info = TransactionInfo { block_number: Some(env.number), ..TransactionInfo::default() };
@@ -117,16 +117,16 @@ impl<'a> Tracing<'a> {
     }
 
     /// Adds the result to the state.
-    pub(crate) fn commit(&mut self, executed: Executed) {
+    pub(crate) fn commit(&mut self, executed: ExecutedTransaction) {
         self.machine.commit(executed);
     }
 
-    fn look<L: Look>(
+    fn look<L: Tracer>(
         self,
         tx: TxEnv,
         info: TransactionInfo,
         look: &L,
-    ) -> Result<(Tracing<'a>, Executed, L::Trace), TraceError> {
+    ) -> Result<(Tracing<'a>, ExecutedTransaction, L::Trace), TraceError> {
         let Tracing { machine, bytes_max, bytes_left } = self;
         let too_long = TraceError::TooLong { max: bytes_max };
         // Weights come first: they give the best error for an unknown tracer.
@@ -143,9 +143,9 @@ impl<'a> Tracing<'a> {
         }
         let bytes_left = meter.left().ok_or(too_long)?;
         let context = &mut machine.evm.ctx;
-        let done = Done { tx: &tx, block: &context.block, info, result: &result };
+        let done = TracedRun { tx: &tx, block: &context.block, info, result: &result };
         let trace = look.finish(meter.inner, &done, &mut context.journaled_state.database)?;
-        let executed = Executed::new(result, Observed::default());
+        let executed = ExecutedTransaction::new(result, Observations::default());
         Ok((Tracing { machine, bytes_max, bytes_left }, executed, trace))
     }
 }

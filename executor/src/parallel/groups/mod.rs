@@ -23,8 +23,8 @@ use slipstream_types::{Digest, StateKey};
 use super::{ParallelStats, Workers, plan::Plan};
 use crate::{
     error::ExecuteError,
-    evm::{BatchEnv, Changes, ExecutionState, Finished, Machine, SpecId, Spends, WorkingSet},
-    outcome::{Done, Entry, Outcome, Tally},
+    evm::{BatchEnv, Changes, ExecutionState, FinishedBatch, Machine, SpecId, Spends, WorkingSet},
+    outcome::{BatchTotals, Outcome, TransactionRecord, TransactionResult},
     transaction::Transaction,
 };
 
@@ -123,7 +123,7 @@ impl Groups {
         // Groups that conflict may fail to form a delta, which is no error here.
         let Some((finished, tally)) = rest else { return Ok(None) };
         let Some(delta) = delta? else { return Ok(None) };
-        Ok(Some((tally.finish(Finished { delta, ..finished })?, stats)))
+        Ok(Some((tally.finish(FinishedBatch { delta, ..finished })?, stats)))
     }
 }
 
@@ -175,7 +175,7 @@ impl<'a> Owners<'a> {
 
 /// The results of a group, beside its changes.
 struct Trace {
-    entries: Vec<(u32, Entry)>,
+    entries: Vec<(u32, TransactionRecord)>,
     reads: WorkingSet,
     /// Written keys, each with the first transaction that wrote it.
     writes: HashMap<StateKey, u32>,
@@ -222,7 +222,8 @@ impl Trace {
             gas_used += executed.gas_used;
             nonces_read.extend(executed.nonces_read());
             spends.add(&executed, transaction);
-            let Done { executed, entry } = Done::new(executed, transaction, env.beneficiary, true).ok()?;
+            let TransactionResult { executed, entry } =
+                TransactionResult::new(executed, transaction, env.beneficiary, true).ok()?;
             for key in &entry.access.writes {
                 writes.entry(*key).or_insert(index);
             }
@@ -254,7 +255,7 @@ impl Trace {
                     || other.balances.get(address).is_some_and(|first| *first < index)
             })
         };
-        let reads_alone = |(index, entry): &(u32, Entry)| {
+        let reads_alone = |(index, entry): &(u32, TransactionRecord)| {
             !entry.access.reads.iter().any(|key| is_written(key, *index))
                 && !entry.access.balances_read.iter().any(|address| is_changed(address, *index))
         };
@@ -271,7 +272,11 @@ impl Trace {
 
 /// Joins the groups' results other than their changes, in the order of the batch. Returns `None` if the groups depend
 /// on each other after all, or the batch exceeds a limit.
-fn joined(traces: Vec<Trace>, env: &BatchEnv, transactions: &[Transaction]) -> Option<(Finished, Tally)> {
+fn joined(
+    traces: Vec<Trace>,
+    env: &BatchEnv,
+    transactions: &[Transaction],
+) -> Option<(FinishedBatch, BatchTotals)> {
     if !traces.iter().all(|trace| trace.is_separate(&traces)) {
         return None;
     }
@@ -282,7 +287,7 @@ fn joined(traces: Vec<Trace>, env: &BatchEnv, transactions: &[Transaction]) -> O
         reads = reads.join(trace.reads);
     }
     entries.sort_unstable_by_key(|(index, _)| *index);
-    let mut tally = Tally::new(env);
+    let mut tally = BatchTotals::new(env);
     for ((_, entry), transaction) in entries.into_iter().zip(transactions) {
         tally.check_gas(transaction.gas_limit()).and_then(|()| tally.add(entry)).ok()?;
     }

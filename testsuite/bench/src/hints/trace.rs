@@ -14,7 +14,7 @@ use std::{
 use alloy_primitives::{Address, B256, map::HashSet};
 use alloy_rlp::{Buf as _, Decodable as _, Header};
 use anyhow::{Context, Result};
-use slipstream_executor::{ExecutionState, HotCache, Prefetcher, Stacked, Touched, Wanted, Warm};
+use slipstream_executor::{ExecutionState, HotCache, LayeredState, Prefetcher, Touched, Wanted, Warm};
 use slipstream_storage::StateReader;
 use slipstream_types::{AccountValue, BatchNumber, Delta, Digest, StateKey, StateValue, U256};
 
@@ -103,7 +103,7 @@ impl Trace {
             match &mut hot {
                 None => self.replay(&self.batches[index], &warm)?,
                 Some(hot) => {
-                    self.replay(&self.batches[index], &Stacked::cached(hot, digest(index), &warm))?;
+                    self.replay(&self.batches[index], &LayeredState::cached(hot, digest(index), &warm))?;
                     self.touch(hot, index);
                 }
             }

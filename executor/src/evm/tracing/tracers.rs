@@ -14,7 +14,7 @@ use revm_inspectors::tracing::{
     DebugInspector, MuxInspector, TracingInspector, TracingInspectorConfig, TransactionContext,
 };
 
-use super::{Done, Look, correct, meter::Weights};
+use super::{TracedRun, Tracer, correct, meter::Weights};
 use crate::error::TraceError;
 
 /// Maximum number of tracers in one `muxTracer`: each keeps its own records.
@@ -24,13 +24,13 @@ const MUX_MAX: usize = 8;
 pub type TraceTypes = alloy_primitives::map::HashSet<TraceType>;
 
 /// Traces with one of geth's tracers.
-pub(crate) struct Geth<'a>(pub(crate) &'a GethDebugTracingOptions);
+pub(crate) struct GethTracer<'a>(pub(crate) &'a GethDebugTracingOptions);
 
 /// Traces for parity's flat list of calls.
-pub(crate) struct Calls;
+pub(crate) struct CallsTracer;
 
 /// Traces for parity's replays.
-pub(crate) struct Replay<'a>(pub(crate) &'a TraceTypes);
+pub(crate) struct ReplayTracer<'a>(pub(crate) &'a TraceTypes);
 
 /// Weights of a tracer that keeps only calls. Data is kept once, and takes two digits per byte in the text.
 const CALLS: Weights = Weights { call: 4_096, depth: 24, data_byte: 4, ..Weights::NONE };
@@ -42,7 +42,7 @@ fn tracer_error(error: impl Display) -> TraceError {
     TraceError::Tracer(error.to_string())
 }
 
-impl Geth<'_> {
+impl GethTracer<'_> {
     /// Returns the tracer. `None` is the struct logger, which an empty name selects too.
     fn tracer(&self) -> Option<&GethDebugTracerType> {
         self.0.tracer.as_ref().filter(|tracer| !tracer.as_str().is_empty())
@@ -62,7 +62,7 @@ impl Geth<'_> {
     }
 }
 
-impl Look for Geth<'_> {
+impl Tracer for GethTracer<'_> {
     type Inspector = DebugInspector;
     type Trace = GethTrace;
 
@@ -112,7 +112,7 @@ impl Look for Geth<'_> {
     fn finish<DB: DatabaseRef<Error: Display>>(
         &self,
         mut inspector: DebugInspector,
-        done: &Done<'_>,
+        done: &TracedRun<'_>,
         database: &mut DB,
     ) -> Result<GethTrace, TraceError> {
         let context = TransactionContext {
@@ -131,7 +131,7 @@ impl Look for Geth<'_> {
     }
 }
 
-impl Look for Calls {
+impl Tracer for CallsTracer {
     type Inspector = TracingInspector;
     type Trace = Vec<LocalizedTransactionTrace>;
 
@@ -150,7 +150,7 @@ impl Look for Calls {
     fn finish<DB: DatabaseRef<Error: Display>>(
         &self,
         mut inspector: TracingInspector,
-        done: &Done<'_>,
+        done: &TracedRun<'_>,
         _: &mut DB,
     ) -> Result<Vec<LocalizedTransactionTrace>, TraceError> {
         inspector.set_transaction_gas_limit(done.tx.gas_limit);
@@ -158,7 +158,7 @@ impl Look for Calls {
     }
 }
 
-impl Look for Replay<'_> {
+impl Tracer for ReplayTracer<'_> {
     type Inspector = TracingInspector;
     type Trace = TraceResults;
 
@@ -178,7 +178,7 @@ impl Look for Replay<'_> {
     fn finish<DB: DatabaseRef<Error: Display>>(
         &self,
         mut inspector: TracingInspector,
-        done: &Done<'_>,
+        done: &TracedRun<'_>,
         database: &mut DB,
     ) -> Result<TraceResults, TraceError> {
         inspector.set_transaction_gas_limit(done.tx.gas_limit);

@@ -1,4 +1,4 @@
-//! [`Contracts`]: the precompiles of an EVM. A call may move them to other addresses, or replace them with code.
+//! [`EvmPrecompiles`]: the precompiles of an EVM. A call may move them to other addresses, or replace them with code.
 
 use std::collections::BTreeMap;
 
@@ -14,18 +14,18 @@ use super::{adapter::is_precompile, env::BatchEnv};
 use crate::{error::MoveError, overrides::AccountOverride};
 
 /// Addresses with another precompile than in the fork: the precompile of the given address, or none.
-pub(crate) type Moved = BTreeMap<Address, Option<Address>>;
+pub(crate) type MovedPrecompiles = BTreeMap<Address, Option<Address>>;
 
 /// Returns the precompiles that the call finds at other addresses than in its fork. A precompile that moves
 /// leaves its address. One whose account is overridden in any way does so too, as in geth.
 ///
 /// # Errors
 /// If the address has no precompile to move, or the new address is taken.
-pub(super) fn moved(
+pub(super) fn moved_precompiles(
     accounts: &BTreeMap<Address, AccountOverride>,
     env: &BatchEnv,
-) -> Result<Moved, MoveError> {
-    let mut moved = Moved::new();
+) -> Result<MovedPrecompiles, MoveError> {
+    let mut moved = MovedPrecompiles::new();
     for (address, account) in accounts {
         if let Some(to) = account.precompile_to {
             if !is_precompile(address, env) {
@@ -49,22 +49,22 @@ pub(super) fn moved(
 }
 
 /// The fork's own precompiles, except those that a call moves.
-pub(crate) struct Contracts {
+pub(crate) struct EvmPrecompiles {
     own: EthPrecompiles,
-    moved: Moved,
+    moved: MovedPrecompiles,
 }
 
-impl Contracts {
-    pub(super) fn new(spec: SpecId) -> Contracts {
-        Contracts { own: EthPrecompiles::new(spec), moved: Moved::new() }
+impl EvmPrecompiles {
+    pub(super) fn new(spec: SpecId) -> EvmPrecompiles {
+        EvmPrecompiles { own: EthPrecompiles::new(spec), moved: MovedPrecompiles::new() }
     }
 
-    pub(super) fn move_as(&mut self, moved: Moved) {
+    pub(super) fn move_as(&mut self, moved: MovedPrecompiles) {
         self.moved = moved;
     }
 }
 
-impl<CTX: ContextTr> PrecompileProvider<CTX> for Contracts {
+impl<CTX: ContextTr> PrecompileProvider<CTX> for EvmPrecompiles {
     type Output = InterpreterResult;
 
     fn set_spec(&mut self, spec: <CTX::Cfg as Cfg>::Spec) -> bool {

@@ -1,5 +1,5 @@
-//! [`Saved`]: keeps programs as records in the store, under the hash of their code, so that a restart need not learn
-//! them again.
+//! [`ProgramStore`]: keeps programs as records in the store, under the hash of their code, so that a restart need not
+//! learn them again.
 //!
 //! Each is written when it is built and removed when it is evicted, so a crash loses at most the last few. They derive
 //! from code in the state, so losing them costs only time.
@@ -20,7 +20,7 @@ const LAST: &str = "predict0";
 
 /// The saved programs; see the module.
 #[derive(Debug)]
-pub(crate) struct Saved(Store);
+pub(crate) struct ProgramStore(Store);
 
 /// A program as a record.
 #[derive(Serialize, Deserialize)]
@@ -33,7 +33,7 @@ struct Record {
     delegate: Option<[u8; 20]>,
 }
 
-impl Saved {
+impl ProgramStore {
     /// Opens the records of a store, and loads programs of at most `bytes_max` together. Removes all others.
     ///
     /// # Errors
@@ -41,8 +41,8 @@ impl Saved {
     pub(crate) fn open(
         store: Store,
         bytes_max: usize,
-    ) -> Result<(Saved, Vec<(Digest, Program)>), StorageError> {
-        let saved = Saved(store);
+    ) -> Result<(ProgramStore, Vec<(Digest, Program)>), StorageError> {
+        let saved = ProgramStore(store);
         let (mut programs, mut bytes) = (Vec::new(), 0);
         for (name, record) in saved.0.records(FIRST, LAST)? {
             let program = hash_of(&name).zip(decode(&record).ok());

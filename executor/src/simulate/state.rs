@@ -1,4 +1,4 @@
-//! [`Draft`]: the state of a simulation, with its batches' changes.
+//! [`SimulatedState`]: the state of a simulation, with its batches' changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The differences from the state below.
-pub(super) struct Draft<'a> {
+pub(super) struct SimulatedState<'a> {
     below: &'a dyn ExecutionState,
     rows: HashMap<StateKey, Option<StateValue>>,
     /// Contracts that have no slots except those in `rows`.
@@ -22,10 +22,10 @@ pub(super) struct Draft<'a> {
     hashes: BTreeMap<u64, B256>,
 }
 
-impl<'a> Draft<'a> {
-    pub(super) fn over(below: &'a dyn ExecutionState) -> Draft<'a> {
+impl<'a> SimulatedState<'a> {
+    pub(super) fn over(below: &'a dyn ExecutionState) -> SimulatedState<'a> {
         let (rows, emptied) = (HashMap::default(), BTreeSet::new());
-        Draft { below, rows, emptied, codes: BTreeMap::new(), hashes: BTreeMap::new() }
+        SimulatedState { below, rows, emptied, codes: BTreeMap::new(), hashes: BTreeMap::new() }
     }
 
     /// Applies the caller's overrides.
@@ -78,7 +78,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-impl StateReader for Draft<'_> {
+impl StateReader for SimulatedState<'_> {
     fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
         match self.rows.get(&StateKey::Account(*address)) {
             Some(Some(StateValue::Account(account))) => Ok(Some(*account)),
@@ -111,7 +111,7 @@ impl StateReader for Draft<'_> {
     }
 }
 
-impl ExecutionState for Draft<'_> {
+impl ExecutionState for SimulatedState<'_> {
     fn analysed(&self, hash: &Digest) -> Option<AnalysedCode> {
         self.codes.get(hash).cloned().or_else(|| self.below.analysed(hash))
     }

@@ -1,24 +1,24 @@
-//! [`Known`]: the state that predictions start from: uncommitted batches, the cache, and the rows.
+//! [`PredictionState`]: the state that predictions start from: uncommitted batches, the cache, and the rows.
 
 use alloy_primitives::{Address, B256, Bytes, U256};
 use parking_lot::RwLock;
 use slipstream_storage::{StateReader, StorageError};
 use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue};
 
-use super::Hot;
-use crate::overlay::{Stacked, State};
+use super::HotState;
+use crate::overlay::{LayeredState, State};
 
 /// The known state; see the module. It locks the cache briefly at each read: predictions wait for disks and other
 /// threads, and commits must not wait for them. Hits in the cache do not count in its statistics.
-pub(super) struct Known<'a> {
+pub(super) struct PredictionState<'a> {
     pub(super) state: State<'a>,
-    below: Stacked<'a>,
-    hot: &'a RwLock<Hot>,
+    below: LayeredState<'a>,
+    hot: &'a RwLock<HotState>,
 }
 
-impl<'a> Known<'a> {
-    pub(super) fn new(state: State<'a>, hot: &'a RwLock<Hot>) -> Known<'a> {
-        Known { state, below: state.reader(), hot }
+impl<'a> PredictionState<'a> {
+    pub(super) fn new(state: State<'a>, hot: &'a RwLock<HotState>) -> PredictionState<'a> {
+        PredictionState { state, below: state.reader(), hot }
     }
 
     /// A row of the cache, if no layer has a newer one.
@@ -31,7 +31,7 @@ impl<'a> Known<'a> {
     }
 }
 
-impl StateReader for Known<'_> {
+impl StateReader for PredictionState<'_> {
     fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
         match self.cached(&StateKey::Account(*address)) {
             Some(Some(StateValue::Account(account))) => Ok(Some(account)),

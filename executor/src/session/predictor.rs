@@ -65,19 +65,19 @@ impl BatchPredictor {
     }
 
     /// Whether anything is predicted.
-    pub(super) fn foretells(&self) -> bool {
+    pub(super) fn predicts(&self) -> bool {
         self.mode != PredictMode::Off
     }
 
     /// Predicts the accesses of a batch that comes some batches after the state `base`; `None` if predictions are off.
-    pub(super) fn foretold(
+    pub(super) fn predict(
         &self,
         chain: &ChainConfig,
         batch: &OrderedBatch<'_>,
         base: &dyn StateReader,
     ) -> Option<Prediction> {
         let OrderedBatch { number, timestamp_ms, proposer, gas_max, transactions, .. } = *batch;
-        if !self.foretells() || transactions.is_empty() {
+        if !self.predicts() || transactions.is_empty() {
             return None;
         }
         // The batch before may not be here yet. The EVM sees only its digest, which decides no keys.
@@ -215,24 +215,24 @@ mod tests {
         for threads in [0, 2] {
             let saved = Store::memory(&StorageConfig::default());
             let start = || {
-                let foreteller = BatchPredictor::new(&config(PredictMode::Full, threads)).unwrap();
-                foreteller.with_saved(&saved).unwrap()
+                let predictor = BatchPredictor::new(&config(PredictMode::Full, threads)).unwrap();
+                predictor.with_saved(&saved).unwrap()
             };
-            let foreteller = start();
-            let slots = |foreteller: &BatchPredictor| {
-                let hints = foreteller.foretold(&genesis.chain, &batch, &base).unwrap().hints;
+            let predictor = start();
+            let slots = |predictor: &BatchPredictor| {
+                let hints = predictor.predict(&genesis.chain, &batch, &base).unwrap().hints;
                 assert!(hints.codes().any(|address| address == CONTRACT));
                 hints.keys().filter(|key| matches!(key, StateKey::Slot(..))).count()
             };
-            assert_eq!(slots(&foreteller), 0);
-            foreteller.learn(&[], &touched);
-            assert_eq!(foreteller.predictors.queued() + foreteller.predictors.len(), 0);
+            assert_eq!(slots(&predictor), 0);
+            predictor.learn(&[], &touched);
+            assert_eq!(predictor.predictors.queued() + predictor.predictors.len(), 0);
             // Calls count, not batches.
-            foreteller.learn(&[call(), call(), call()], &touched);
-            while foreteller.predictors.is_empty() {
+            predictor.learn(&[call(), call(), call()], &touched);
+            while predictor.predictors.is_empty() {
                 std::thread::yield_now();
             }
-            assert_eq!(slots(&foreteller), 1);
+            assert_eq!(slots(&predictor), 1);
             // A background thread writes the programs, which outlast the process.
             while slots(&start()) == 0 {
                 std::thread::yield_now();
@@ -240,11 +240,11 @@ mod tests {
         }
         let accounts = BatchPredictor::new(&config(PredictMode::Accounts, 2)).unwrap();
         accounts.learn(&[call(), call(), call(), call()], &touched);
-        let hints = accounts.foretold(&genesis.chain, &batch, &base).unwrap().hints;
+        let hints = accounts.predict(&genesis.chain, &batch, &base).unwrap().hints;
         assert!(hints.accounts.iter().all(|account| account.slots.is_empty()));
         assert_eq!((accounts.predictors.queued(), accounts.predictors.len()), (0, 0));
         let off = BatchPredictor::new(&config(PredictMode::Off, 2)).unwrap();
-        assert!(off.foretold(&genesis.chain, &batch, &base).is_none());
+        assert!(off.predict(&genesis.chain, &batch, &base).is_none());
     }
 
     /// Goal: many batches are prepared before the first of them is executed, and the later ones profit from the first
@@ -258,13 +258,13 @@ mod tests {
         let transactions = [call(), call()];
         let batch = OrderedBatch::of(&header, &transactions, None);
         for threads in [0, 2] {
-            let foreteller = BatchPredictor::new(&config(PredictMode::Full, threads)).unwrap();
+            let predictor = BatchPredictor::new(&config(PredictMode::Full, threads)).unwrap();
             let slots = || {
-                let hints = foreteller.foretold(&genesis.chain, &batch, &base).unwrap().hints;
+                let hints = predictor.predict(&genesis.chain, &batch, &base).unwrap().hints;
                 hints.keys().filter(|key| matches!(key, StateKey::Slot(..))).count()
             };
             assert_eq!(slots(), 0);
-            while foreteller.predictors.is_empty() {
+            while predictor.predictors.is_empty() {
                 slots();
             }
             assert_eq!(slots(), 1);
