@@ -107,7 +107,7 @@ impl BuildClock for NoTimeLimit {
 
 /// A batch that is ready to be sealed.
 #[derive(Clone, Debug)]
-pub struct Built {
+pub struct AssembledBatch {
     /// The batch's transactions, in order.
     pub included: Vec<Transaction>,
     /// Candidates that are invalid on this state, with the reason; the pool may forget them. Any other candidate
@@ -128,7 +128,7 @@ pub fn build(
     env: &BatchEnv,
     candidates: &mut dyn Candidates,
     limits: &BuildLimits,
-) -> Result<Built, ExecuteError> {
+) -> Result<AssembledBatch, ExecuteError> {
     build_by(&mut NoTimeLimit, state, env, candidates, limits)
 }
 
@@ -143,7 +143,7 @@ pub fn build_by(
     env: &BatchEnv,
     candidates: &mut dyn Candidates,
     limits: &BuildLimits,
-) -> Result<Built, ExecuteError> {
+) -> Result<AssembledBatch, ExecuteError> {
     let mut batch = Batch::new(Machine::new(state, env)?, env);
     let gas_max = env.transaction_gas_max.min(env.gas_limit);
     let reserved = env.gas_limit.saturating_sub(limits.gas);
@@ -189,5 +189,5 @@ pub fn build_by(
         }
         candidates.leave_out();
     }
-    Ok(Built { included, rejected, outcome: batch.finish()? })
+    Ok(AssembledBatch { included, rejected, outcome: batch.finish()? })
 }

@@ -76,7 +76,7 @@ pub mod validators;
 
 pub use access::{AccessSet, announced_conflicts, conflicts};
 pub use access_list::{AccessListOutcome, create_access_list};
-pub use assemble::{BuildClock, BuildLimits, Built, Candidates, NoTimeLimit, Room, build, build_by};
+pub use assemble::{AssembledBatch, BuildClock, BuildLimits, Candidates, NoTimeLimit, Room, build, build_by};
 pub use body::{BodyError, decode_body, decode_each};
 pub use call::{CALL_GAS_MAX, CallOutcome, EstimateError, call, estimate_gas};
 pub use config::{ExecutorConfig, HintsMode};
@@ -97,6 +97,8 @@ pub use prefetch::{PrefetchBackend, PrefetchLimits, PrefetchStats, Prefetcher, W
 pub use request::CallRequest;
 pub use seal::{Basis, Sealed, seal};
 pub use senders::Senders;
-pub use session::{Ahead, AheadUse, Executed, OrderedBatch, Session, SessionError, StallStats, Trust, Way};
+pub use session::{
+    Ahead, AheadUse, BatchExecution, OrderedBatch, Session, SessionError, StallStats, Trust, Way,
+};
 pub use simulate::{SimulateError, SimulatedBatch, SimulatedCall, Simulation, SimulationRules};
 pub use transaction::{Admission, Envelope, Transaction, TransactionError};

@@ -37,11 +37,11 @@ pub struct Warm<R = View> {
 pub struct PrefetchStats {
     /// Distinct accounts and slots that are wanted.
     pub keys: usize,
-    /// Wanted keys that are known to have a row.
+    /// Keys of the request that are known to have a row.
     pub found: usize,
     /// Contracts whose code was read.
     pub codes: usize,
-    /// Wanted code that is missing, exceeded the limit, or is not read yet.
+    /// Code of the request that is missing, exceeded the limit, or is not read yet.
     pub codes_skipped: usize,
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!  OrderedBatch ── prepare ──▶ Ahead (rows in flight, conflicts) ─────────────┐
 //!                    │ hints, or predictions                                  ▼
-//!                    └ minus keys in the state or the cache         State ─▶ execute ─▶ Executed
+//!                    └ minus keys in the state or the cache         State ─▶ execute ─▶ BatchExecution
 //!                                                                     ▲        │ learn: predictors
 //!     batches ahead: Overlay ─────────────────────────────────────────┤        ▼
 //!     committed ones: committed │ applied ─▶ HotCache ────────────────┘      Layer ─▶ Overlay, or committed
@@ -37,7 +37,7 @@ use self::{
     stall::{Stalls, TimedReader},
 };
 use crate::{
-    assemble::{self, BuildClock, BuildLimits, Built, Candidates},
+    assemble::{self, AssembledBatch, BuildClock, BuildLimits, Candidates},
     body::{self, BodyError},
     config::{ExecutorConfig, HintsMode},
     error::ExecuteError,
@@ -120,7 +120,7 @@ pub enum Way {
 
 /// The result of executing a batch.
 #[derive(Debug)]
-pub struct Executed {
+pub struct BatchExecution {
     /// The batch's outcome.
     pub outcome: Outcome,
     /// How useful the read-ahead was.
@@ -204,7 +204,7 @@ impl Session {
         transactions: &[Transaction],
         state: &State<'_>,
         way: Way,
-    ) -> Result<Executed, ExecuteError> {
+    ) -> Result<BatchExecution, ExecuteError> {
         self.execute_until(&Interrupt::never(), ahead, basis, transactions, state, way)
     }
 
@@ -220,7 +220,7 @@ impl Session {
         transactions: &[Transaction],
         state: &State<'_>,
         way: Way,
-    ) -> Result<Executed, ExecuteError> {
+    ) -> Result<BatchExecution, ExecuteError> {
         debug_assert_eq!(basis.parent.digest(), state.tip(), "the state is not that of the batch's parent");
         let env = basis.env(&self.chain);
         let warm = ahead.warm(state);
@@ -238,7 +238,7 @@ impl Session {
         self.noted(warm, &base);
         self.predictor.learn(transactions, &outcome.touched);
         let ahead = warm.map(|warm| AheadUse::since(before, warm)).unwrap_or_default();
-        Ok(Executed { outcome, ahead, parallel })
+        Ok(BatchExecution { outcome, ahead, parallel })
     }
 
     /// Builds a batch on the state after its parent, by a clock. Also returns how useful the read-ahead was.
@@ -253,7 +253,7 @@ impl Session {
         candidates: &mut dyn Candidates,
         limits: &BuildLimits,
         state: &State<'_>,
-    ) -> Result<(Built, AheadUse), ExecuteError> {
+    ) -> Result<(AssembledBatch, AheadUse), ExecuteError> {
         debug_assert_eq!(basis.parent.digest(), state.tip(), "the state is not that of the batch's parent");
         let warm = ahead.warm(state);
         let before = warm.map(Warm::stats).unwrap_or_default();

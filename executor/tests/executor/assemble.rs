@@ -12,8 +12,8 @@ use crate::support::*;
 use alloy_consensus::TxEip1559;
 use alloy_primitives::{B256, Bytes, TxKind};
 use slipstream_executor::{
-    BatchEnv, BuildClock, BuildLimits, Built, Candidates, ExecuteError, ExecutionState, Interrupt, Outcome,
-    Rejection, Room, Touched, Transaction, build, build_by, execute,
+    AssembledBatch, BatchEnv, BuildClock, BuildLimits, Candidates, ExecuteError, ExecutionState, Interrupt,
+    Outcome, Rejection, Room, Touched, Transaction, build, build_by, execute,
 };
 use slipstream_storage::{MemoryState, StateReader, StorageError};
 use slipstream_types::{
@@ -27,7 +27,7 @@ use slipstream_types::{
 const LIMITS: BuildLimits =
     BuildLimits { gas: u64::MAX, body_bytes: BODY_BYTES_MAX, transactions: BATCH_TRANSACTIONS_MAX };
 
-fn build_with(env: &BatchEnv, candidates: &[Transaction], limits: BuildLimits) -> Built {
+fn build_with(env: &BatchEnv, candidates: &[Transaction], limits: BuildLimits) -> AssembledBatch {
     let (state, _, _) = chain();
     let built = build(&state, env, &mut candidates.iter().cloned(), &limits).unwrap();
     // Followers accept every batch that a proposer builds, with the same outcome.
@@ -118,7 +118,7 @@ fn the_body_fits_its_bytes() {
 
 /// Goal: a transaction too large for any batch is rejected unexecuted. One that does not fit this batch waits
 /// unexecuted. Otherwise attackers could make a proposer execute unpaid for ever.
-fn assert_not_executed(built: &Built, transactions: &[Transaction]) {
+fn assert_not_executed(built: &AssembledBatch, transactions: &[Transaction]) {
     let read: BTreeSet<_> = built.outcome.hints.keys().collect();
     for transaction in transactions {
         assert!(!read.contains(&StateKey::Account(transaction.sender)), "{} was executed", transaction.hash);

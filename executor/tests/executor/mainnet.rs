@@ -60,7 +60,8 @@ pub(crate) fn cases(is_wanted: impl Fn(u64) -> bool) -> Option<impl Iterator<Ite
 }
 
 /// Goal: gas, bloom and (where receipts hold a status) receipts root of every block equal mainnet's. Hints name every
-/// key that was read. Warm data, complete or useless, and the values in hints leave the outcome unchanged.
+/// key that was read. Rows that were read ahead, complete or useless, leave the outcome unchanged. So do the values in
+/// hints.
 #[test]
 fn mainnet_blocks_have_their_known_results() {
     let Some(cases) = cases(|_| true) else { return };
@@ -147,8 +148,9 @@ fn check_parallel(state: &MemoryState, env: &BatchEnv, transactions: &[Transacti
     }
 }
 
-/// Sealed hints hold the recorder's keys, and may add unread keys of access lists. They are small, because mappings and
-/// the transactions' addresses express most keys. The plain form has 32 KB at the median of blocks since London.
+/// The hints of a seal hold the recorder's keys, and may add unread keys of access lists. They are small, because
+/// mappings and the transactions' addresses express most keys. The plain form has 32 KB at the median of blocks since
+/// London.
 fn check_sealed(number: u64, beneficiary: Address, transactions: &[Transaction], outcome: &Outcome) {
     let blob = seal_hints(outcome, beneficiary, transactions).unwrap();
     let opened = open_hints(&blob, outcome.gas_used, beneficiary, transactions).unwrap();

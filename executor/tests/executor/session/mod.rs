@@ -12,7 +12,7 @@ use crate::{
 };
 use alloy_primitives::{Address, U256};
 use slipstream_executor::{
-    Ahead, AheadUse, Basis, ExecuteError, Executed, ExecutorConfig, HintsMode, Layer, NoTimeLimit,
+    Ahead, AheadUse, Basis, BatchExecution, ExecuteError, ExecutorConfig, HintsMode, Layer, NoTimeLimit,
     OrderedBatch, Outcome, Overlay, Sealed, Session, State, Transaction, Trust, Way, build, execute, seal,
     seal_hints,
 };
@@ -95,7 +95,7 @@ impl Node {
         ahead: &Ahead,
         transactions: &[Transaction],
         way: Way,
-    ) -> Result<Executed, ExecuteError> {
+    ) -> Result<BatchExecution, ExecuteError> {
         let (parent, view) = (self.parent(), self.store.view().unwrap());
         let state = State::on(&view, &self.overlay).unwrap();
         self.session.execute(ahead, &self.basis(&parent), transactions, &state, way)
