@@ -14,18 +14,18 @@
 //! ```
 //!
 //! * `transaction` and `body`: decoding by the chain's rules; `senders` are recovered in parallel.
-//! * `outcome`: following a batch ([`execute`]). `assemble`: proposing one ([`build`]). [`seal`]: its header. `hinting`:
-//!   its hints. [`validators`]: the validators after it.
-//! * [`call`], [`estimate_gas`], [`create_access_list`], [`Simulation`]: JSON-RPC's calls that are not transactions, each
-//!   a [`CallRequest`] with [`Overrides`]. [`trace`]: tracers of batches and calls.
+//! * `outcome`: following a batch ([`execute`]). `assemble`: proposing one ([`build`]). [`seal`](seal()): its header.
+//!   `hinting`: its hints. [`validators`]: the validators after it.
+//! * [`call`](call()), [`estimate_gas`], [`create_access_list`], [`Simulation`]: JSON-RPC's calls that are not
+//!   transactions, each a [`CallRequest`] with [`Overrides`]. [`trace`]: tracers of batches and calls.
 //! * `prefetch`: reading ahead by hints. `prediction`: foretells the reads and conflicts of a batch without hints;
 //!   [`slipstream_predict`] does so for each of its transactions, from the contracts' bytecode.
-//! * `access`: the reads and writes of each transaction, and the conflicts between them. `parallel`: the same outcome on
-//!   several threads ([`execute_parallel`]).
+//! * `access`: the reads and writes of each transaction, and the conflicts between them. `parallel`: the same outcome
+//!   on several threads ([`execute_parallel`]).
 //! * `hot`: a cache of the rows that the last batches touched. `overlay`: batches that are executed and not committed.
 //! * [`speed`]: gas per second of each kind of work on this machine.
-//! * `session`: all of these combined, for following, voting and proposing. [`difference`]: the first field in which two
-//!   headers differ.
+//! * `session`: all of these combined, for following, voting and proposing. [`difference`](difference()): the first
+//!   field in which two headers differ.
 //! * `evm`: the only folder that knows revm, which changes every month; with [`BatchEnv`], a batch's values as the EVM
 //!   sees them, and [`ExecutionState`], a state that it runs on.
 //!

@@ -1,7 +1,7 @@
 //! The adapter to revm: no other module names its types.
 //!
 //! ```text
-//!  Machine ── runs transactions ──▶ revm State (one cache per batch) ──misses──▶ Recorder ──▶ StateReader
+//!  Machine ── runs transactions ──▶ revm State (one cache per batch) ──misses──▶ Recorder ──▶ ExecutionState
 //!     │                                   │ after                                 │ before
 //!     └── finish ─────────────────────────┴─────────────── changes ───────────────┘──▶ Delta, Hints
 //! ```
@@ -9,6 +9,9 @@
 //! order, which becomes the hints. It also sees every key's value before the batch. Compared with the cache after the
 //! batch, these values give the net delta. The inputs of KECCAK256 are kept too (`preimages`), because hints name the
 //! slots of mappings by them.
+//!
+//! Callers name a batch's values by [`BatchEnv`], and the state below the recorder by [`ExecutionState`], which may have
+//! analysed code, a recorder of jumps and an interrupt.
 //!
 //! On several threads, helpers run transactions ahead of their turn ([`Speculator`]) over [`Versions`], which then also
 //! stands below the recorder. [`Machine::accept`] checks whether such a result holds.
