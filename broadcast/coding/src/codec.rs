@@ -34,7 +34,6 @@ pub trait Codec: Send + fmt::Debug {
     /// The first chunk is verified at once, those that arrive meanwhile in one batch. As soon as enough are here to
     /// decode, they are decoded, and the payload's digest judges them. After that comes one [`Work::Vouch`]: until it
     /// is done, only what was verified before is passed on. A caller with nobody left to serve need not call.
-    /// on. A caller with nobody left to serve need not call.
     fn check(&mut self, rng: &mut dyn RngCore) -> Option<Check>;
 
     /// Returns the kind of work that [`check`](Codec::check) would return now. A caller with few workers lets a
@@ -150,6 +149,15 @@ pub enum Verdict {
     /// The plan contradicts itself: its commitment and its digest are of different payloads. Its signer lied. The
     /// commitment yields nothing more; a payload with that digest stays, if it is here.
     WrongPlan,
+}
+
+/// Notes that each peer whose whole payload was right has all of it.
+pub(crate) fn note_holders(codec: &mut impl Codec, verdicts: &[Verdict]) {
+    for verdict in verdicts {
+        if let Verdict::Useful(peer) = verdict {
+            codec.peer_holds(peer, &Held::Whole, false);
+        }
+    }
 }
 
 /// The kind of work of a check, for metrics and for the costs that a simulation charges.

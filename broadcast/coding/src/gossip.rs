@@ -6,7 +6,7 @@ use rand::RngCore;
 use slipstream_types::PublicKey;
 
 use crate::{
-    codec::{Accepted, Check, Checked, Codec, Found, Held, Verdict, Work},
+    codec::{Accepted, Check, Checked, Codec, Found, Held, Verdict, Work, note_holders},
     limits::CANDIDATES_MAX,
     peers::Peers,
     plan::Plan,
@@ -68,11 +68,7 @@ impl Codec for Gossip {
     fn checked(&mut self, checked: Checked) -> Vec<Verdict> {
         let Some(Found::Compared(is_right)) = self.whole.redeem(checked) else { return Vec::new() };
         let verdicts = self.whole.compared(is_right);
-        for verdict in &verdicts {
-            if let Verdict::Useful(peer) = verdict {
-                self.note(peer, true);
-            }
-        }
+        note_holders(self, &verdicts);
         verdicts
     }
 

@@ -54,17 +54,19 @@
 //! ```
 
 mod codec;
+mod codecs;
+mod error;
 mod gossip;
 mod limits;
 mod peers;
 mod plan;
 mod reed_solomon;
 mod rlnc;
-mod ways;
 mod whole;
 
 pub use codec::{Accepted, Check, Checked, Codec, Held, Malformed, Verdict, Work};
+pub use codecs::{encode, open};
+pub use error::{EncodeError, PlanError};
 pub use limits::*;
 pub use plan::{CodecKind, Commitment, Parameters, Plan, UnknownCodec, payload_digest};
 pub use rlnc::{Verifier, warm_up};
-pub use ways::{EncodeError, PlanError, encode, open};

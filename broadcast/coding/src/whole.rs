@@ -111,6 +111,17 @@ impl Whole {
         !self.waiting.is_empty()
     }
 
+    /// The next work of a codec whose chunks are checked: `chunks_work` is the work on chunks, which comes last.
+    pub(crate) fn work(&self, is_vouched: bool, chunks_work: impl FnOnce() -> Option<Work>) -> Option<Work> {
+        if self.is_checking() || self.is_contradicted() {
+            return None;
+        }
+        if self.payload.is_some() {
+            return (!is_vouched).then_some(Work::Vouch);
+        }
+        if self.has_candidate() { Some(Work::Compare) } else { chunks_work() }
+    }
+
     /// Issues the check of the next candidate.
     pub(crate) fn compare(&mut self) -> Option<Check> {
         let candidate = self.comparing.insert(self.waiting.pop_front()?);

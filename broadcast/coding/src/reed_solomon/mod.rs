@@ -20,11 +20,11 @@ use slipstream_types::{Digest, PublicKey, bounded::BoundedBytes};
 
 use self::shards::Shape;
 use crate::{
-    codec::{Accepted, Check, Checked, Codec, Found, Held, Malformed, Verdict, Work},
+    codec::{Accepted, Check, Checked, Codec, Found, Held, Malformed, Verdict, Work, note_holders},
+    error::EncodeError,
     limits::{SHARD_MAP_BYTES_MAX, SHARDS_MAX},
     peers::Peers,
     plan::{Commitment, Plan, payload_digest},
-    ways::EncodeError,
     whole::Whole,
 };
 
@@ -168,16 +168,8 @@ impl Codec for ReedSolomon {
     }
 
     fn work(&self) -> Option<Work> {
-        if self.whole.is_checking() || self.whole.is_contradicted() {
-            return None;
-        }
-        if self.whole.payload().is_some() {
-            return (!self.is_vouched).then_some(Work::Vouch);
-        }
-        if self.whole.has_candidate() {
-            return Some(Work::Compare);
-        }
-        (self.shards.len() >= self.shape.data).then_some(Work::Decode { chunks: 0 })
+        let decode = || (self.shards.len() >= self.shape.data).then_some(Work::Decode { chunks: 0 });
+        self.whole.work(self.is_vouched, decode)
     }
 
     fn check(&mut self, _: &mut dyn RngCore) -> Option<Check> {
@@ -195,11 +187,7 @@ impl Codec for ReedSolomon {
         match self.whole.redeem(checked) {
             Some(Found::Compared(is_right)) => {
                 let verdicts = self.whole.compared(is_right);
-                for verdict in &verdicts {
-                    if let Verdict::Useful(peer) = verdict {
-                        self.peer_holds(peer, &Held::Whole, false);
-                    }
-                }
+                note_holders(self, &verdicts);
                 verdicts
             }
             Some(Found::Decoded(payload)) => {

@@ -35,11 +35,11 @@ use self::{
     waiting::{Place, Waiting},
 };
 use crate::{
-    codec::{Accepted, Check, Checked, Codec, Found, Held, Verdict, Work},
+    codec::{Accepted, Check, Checked, Codec, Found, Held, Verdict, Work, note_holders},
+    error::{EncodeError, PlanError},
     limits::{PIECE_SCALARS_MAX, PIECES_MAX, SPARES_MAX},
     peers::Peers,
     plan::{Commitment, Parameters, Plan, payload_digest},
-    ways::{EncodeError, PlanError},
     whole::Whole,
 };
 
@@ -220,20 +220,13 @@ impl Codec for Rlnc {
     }
 
     fn work(&self) -> Option<Work> {
-        if self.whole.is_checking() || self.whole.is_contradicted() {
-            return None;
-        }
-        if self.whole.payload().is_some() {
-            return (!self.is_vouched).then_some(Work::Vouch);
-        }
-        if self.whole.has_candidate() {
-            return Some(Work::Compare);
-        }
-        let chunks = self.waiting.independent();
-        if self.waiting.verified().len() + chunks == self.shape.pieces {
-            return Some(Work::Decode { chunks });
-        }
-        (chunks > 0).then_some(Work::Verify { chunks })
+        self.whole.work(self.is_vouched, || {
+            let chunks = self.waiting.independent();
+            if self.waiting.verified().len() + chunks == self.shape.pieces {
+                return Some(Work::Decode { chunks });
+            }
+            (chunks > 0).then_some(Work::Verify { chunks })
+        })
     }
 
     fn check(&mut self, rng: &mut dyn RngCore) -> Option<Check> {
@@ -258,11 +251,7 @@ impl Codec for Rlnc {
                 if is_right {
                     self.waiting.close();
                 }
-                for verdict in &verdicts {
-                    if let Verdict::Useful(peer) = verdict {
-                        self.peer_holds(peer, &Held::Whole, false);
-                    }
-                }
+                note_holders(self, &verdicts);
                 verdicts
             }
             Some(Found::Forged(forged)) => {

@@ -7,8 +7,8 @@ use rand::RngCore;
 use super::{Rlnc, chunk::Chunk, scalar::SUM_TERMS_MAX, seed, verify};
 use crate::{
     codec::Malformed,
+    error::PlanError,
     plan::{Commitment, Plan},
-    ways::PlanError,
 };
 
 /// Verifies chunks of RLNC apart from a codec, in any number and however dependent: for measurements and tools.
