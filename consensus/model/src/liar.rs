@@ -24,28 +24,28 @@ use slipstream_eve::{Ballot, Message, NewView, Prepared, SignedOrder, Verify, Vi
 use slipstream_types::{BatchNumber, LedgerInfo, Signature, bounded::BoundedVec};
 
 use crate::{
-    ground::{Ground, Infos},
-    item::{Catalog, Fact, Item},
-    said::Said,
+    constants::{Constants, InfosByToken},
+    item::{Catalog, Item, Statement},
+    statements::StatementSet,
 };
 
 struct Liar<'a> {
-    ground: &'a Ground,
+    constants: &'a Constants,
     catalog: &'a Catalog,
-    said: &'a Said,
+    said: &'a StatementSet,
     seat: u16,
     items: Vec<Arc<Item>>,
 }
 
 /// Returns all that the liar may say after `said`, in an order that depends on nothing else.
 pub(crate) fn menu(
-    ground: &Ground,
+    constants: &Constants,
     catalog: &Catalog,
-    said: &Said,
-    infos: BTreeMap<BatchNumber, Infos>,
+    said: &StatementSet,
+    infos: BTreeMap<BatchNumber, InfosByToken>,
 ) -> Vec<Arc<Item>> {
-    let Some(seat) = ground.liar else { return Vec::new() };
-    let mut liar = Liar { ground, catalog, said, seat, items: Vec::new() };
+    let Some(seat) = constants.liar else { return Vec::new() };
+    let mut liar = Liar { constants, catalog, said, seat, items: Vec::new() };
     let orders = liar.orders();
     liar.outcomes(&orders, infos);
     liar.votes();
@@ -54,7 +54,7 @@ pub(crate) fn menu(
         liar.say(Message::Decided(Box::new(certificate.clone())));
     }
     let mut items = liar.items;
-    items.sort_by(|a, b| a.fact.cmp(&b.fact));
+    items.sort_by(|a, b| a.statement.cmp(&b.statement));
     items.dedup_by_key(|item| item.key);
     items
 }
@@ -62,58 +62,58 @@ pub(crate) fn menu(
 /// The outcomes of the tokens that honest validators said, and the liar's own: the right and a wrong outcome of each
 /// order.
 pub(crate) fn outcomes(
-    ground: &Ground,
-    said: &Said,
-    infos: &BTreeMap<BatchNumber, Infos>,
-) -> BTreeMap<BatchNumber, Infos> {
+    constants: &Constants,
+    said: &StatementSet,
+    infos: &BTreeMap<BatchNumber, InfosByToken>,
+) -> BTreeMap<BatchNumber, InfosByToken> {
     let mut known = infos.clone();
     let honest = said.items().filter_map(|item| match &item.message {
         Message::Order(order) => Some(order),
         _ => None,
     });
-    for order in honest.chain(ground.lying_orders.iter().map(|(_, order)| order)) {
+    for order in honest.chain(constants.lying_orders.iter().map(|(_, order)| order)) {
         let before = order.order.number.before(1);
         for before in infos.get(&before).into_iter().flat_map(|it| it.values()) {
             for is_wrong in [false, true] {
-                let info = ground.execute(before, &order.order, is_wrong);
+                let info = constants.execute(before, &order.order, is_wrong);
                 known.entry(info.number).or_default().insert(info.digest(), info);
             }
         }
     }
-    match ground.liar {
+    match constants.liar {
         Some(_) => known,
         None => infos.clone(),
     }
 }
 
 /// The liar's prepare.
-pub(crate) fn prepare(ground: &Ground, catalog: &Catalog, seat: u16, ballot: Ballot) -> Arc<Item> {
-    let vote = || Vote { ballot, signature: ballot.sign_prepare(&ground.domain, ground.key(seat)) };
-    catalog.item(&ground.set, seat, Fact::Prepare(ballot), || Message::Prepare(vote()))
+pub(crate) fn prepare(constants: &Constants, catalog: &Catalog, seat: u16, ballot: Ballot) -> Arc<Item> {
+    let vote = || Vote { ballot, signature: ballot.sign_prepare(&constants.domain, constants.key(seat)) };
+    catalog.item(&constants.set, seat, Statement::Prepare(ballot), || Message::Prepare(vote()))
 }
 
 /// The liar's commit.
-pub(crate) fn commit(ground: &Ground, catalog: &Catalog, seat: u16, ballot: Ballot) -> Arc<Item> {
-    let vote = || Vote { ballot, signature: ballot.sign_commit(ground.key(seat)) };
-    catalog.item(&ground.set, seat, Fact::Commit(ballot), || Message::Commit(vote()))
+pub(crate) fn commit(constants: &Constants, catalog: &Catalog, seat: u16, ballot: Ballot) -> Arc<Item> {
+    let vote = || Vote { ballot, signature: ballot.sign_commit(constants.key(seat)) };
+    catalog.item(&constants.set, seat, Statement::Commit(ballot), || Message::Commit(vote()))
 }
 
 impl Liar<'_> {
     fn say(&mut self, message: Message) {
-        if let Some(fact) = Fact::of(&message, &self.ground.domain) {
-            self.add(fact, || message);
+        if let Some(statement) = Statement::of(&message, &self.constants.domain) {
+            self.add(statement, || message);
         }
     }
 
     /// Adds an item. Signs only what the liar never said before.
-    fn add(&mut self, fact: Fact, message: impl FnOnce() -> Message) -> Arc<Item> {
-        let item = self.catalog.item(&self.ground.set, self.seat, fact, message);
+    fn add(&mut self, statement: Statement, message: impl FnOnce() -> Message) -> Arc<Item> {
+        let item = self.catalog.item(&self.constants.set, self.seat, statement, message);
         self.items.push(item.clone());
         item
     }
 
     fn views(&self) -> std::ops::RangeInclusive<u64> {
-        0..=self.ground.bounds.last_view
+        0..=self.constants.bounds.last_view
     }
 
     /// Says the liar's own orders, and returns them with those of honest primaries. Of two that differ only in their
@@ -122,12 +122,12 @@ impl Liar<'_> {
         let executed: BTreeSet<(u64, BatchNumber)> = self
             .said
             .items()
-            .filter_map(|item| match &item.fact {
-                Fact::Verify { view, number, .. } => Some((*view, *number)),
+            .filter_map(|item| match &item.statement {
+                Statement::Verify { view, number, .. } => Some((*view, *number)),
                 _ => None,
             })
             .collect();
-        let own = self.ground.lying_orders.iter();
+        let own = self.constants.lying_orders.iter();
         let own =
             own.filter(|(is_first, it)| *is_first || executed.contains(&(it.order.view, it.order.number)));
         let mut all: Vec<SignedOrder> = own.map(|(_, order)| order.clone()).collect();
@@ -142,13 +142,13 @@ impl Liar<'_> {
         all
     }
 
-    fn outcomes(&mut self, orders: &[SignedOrder], infos: BTreeMap<BatchNumber, Infos>) {
-        let ground = self.ground;
+    fn outcomes(&mut self, orders: &[SignedOrder], infos: BTreeMap<BatchNumber, InfosByToken>) {
+        let constants = self.constants;
         for order in orders {
             let before = order.order.number.before(1);
             for before in infos.get(&before).into_iter().flat_map(|it| it.values()) {
                 for is_wrong in [false, true] {
-                    let info = ground.execute(before, &order.order, is_wrong);
+                    let info = constants.execute(before, &order.order, is_wrong);
                     let verify = Verify { order: order.clone(), before: before.digest(), info, took_ms: 0 };
                     self.say(Message::Verify(Box::new(verify)));
                 }
@@ -160,11 +160,11 @@ impl Liar<'_> {
         let mut ballots: BTreeSet<Ballot> = self
             .said
             .items()
-            .filter_map(|item| match &item.fact {
-                Fact::Verify { view, number, token, .. } => {
+            .filter_map(|item| match &item.statement {
+                Statement::Verify { view, number, token, .. } => {
                     Some(Ballot { view: *view, number: *number, token: *token })
                 }
-                Fact::Prepare(ballot) => Some(*ballot),
+                Statement::Prepare(ballot) => Some(*ballot),
                 _ => None,
             })
             .collect();
@@ -173,20 +173,20 @@ impl Liar<'_> {
             ballots.extend(later.map(|view| Ballot { view, number: *number, token: *token }));
         }
         for ballot in ballots {
-            self.items.push(prepare(self.ground, self.catalog, self.seat, ballot));
-            self.items.push(commit(self.ground, self.catalog, self.seat, ballot));
+            self.items.push(prepare(self.constants, self.catalog, self.seat, ballot));
+            self.items.push(commit(self.constants, self.catalog, self.seat, ballot));
         }
     }
 
     /// The liar's changes to a view: with each decision and each prepared batch that can be shown, or without.
     fn own_changes(&mut self, view: u64) -> Vec<Arc<Item>> {
-        let (ground, said, seat) = (self.ground, self.said, self.seat);
+        let (constants, said, seat) = (self.constants, self.said, self.seat);
         let prepared = || said.prepared.iter().filter(|(shown, _)| shown.0 < view).map(Some);
         let decided = said.decided.iter().filter(|(shown, _)| shown.0 < view).map(Some);
         let mut changes = Vec::new();
         for decided in std::iter::once(None).chain(decided) {
             for prepared in std::iter::once(None).chain(prepared()) {
-                let fact = Fact::ViewChange {
+                let statement = Statement::ViewChange {
                     view,
                     decided: decided.map(|(shown, _)| *shown),
                     prepared: prepared.map(|(shown, _)| *shown),
@@ -194,9 +194,9 @@ impl Liar<'_> {
                 let sign = || {
                     let (decided, prepared) =
                         (decided.map(|it| it.1.clone()), prepared.map(|it| it.1.clone()));
-                    ViewChange::new(view, seat, decided, prepared, &ground.domain, ground.key(seat))
+                    ViewChange::new(view, seat, decided, prepared, &constants.domain, constants.key(seat))
                 };
-                changes.push(self.add(fact, || Message::ViewChange(Box::new(sign()))));
+                changes.push(self.add(statement, || Message::ViewChange(Box::new(sign()))));
             }
         }
         changes
@@ -205,11 +205,13 @@ impl Liar<'_> {
     fn changes(&mut self, orders: &[SignedOrder]) {
         for view in self.views().skip(1) {
             let own = self.own_changes(view);
-            if self.ground.set.primary(view) == self.seat {
+            if self.constants.set.primary(view) == self.seat {
                 self.beginnings(view, own);
             }
             let made_up = orders.iter().find(|order| order.order.number.get() == 1);
-            if let Some(info) = made_up.map(|it| self.ground.execute(&self.ground.genesis, &it.order, true)) {
+            if let Some(info) =
+                made_up.map(|it| self.constants.execute(&self.constants.genesis, &it.order, true))
+            {
                 self.invent(view, info);
             }
         }
@@ -218,10 +220,10 @@ impl Liar<'_> {
     /// Claims that something was prepared that nobody prepared.
     fn invent(&mut self, view: u64, info: LedgerInfo) {
         let prepared = Some(Prepared { view: view - 1, info, signatures: BoundedVec::default() });
-        let (seat, domain, key) = (self.seat, &self.ground.domain, self.ground.key(self.seat));
+        let (seat, domain, key) = (self.seat, &self.constants.domain, self.constants.key(self.seat));
         let shown = prepared.as_ref().map(|it| (it.view, it.info.number, it.info.digest()));
-        let fact = Fact::ViewChange { view, decided: None, prepared: shown };
-        self.add(fact, || {
+        let statement = Statement::ViewChange { view, decided: None, prepared: shown };
+        self.add(statement, || {
             Message::ViewChange(Box::new(ViewChange::new(view, seat, None, prepared, domain, key)))
         });
     }
@@ -244,14 +246,15 @@ impl Liar<'_> {
             let more: Vec<_> = more.collect();
             sets.extend(more);
         }
-        let (ground, quorum) = (self.ground, self.ground.set.quorum());
+        let (constants, quorum) = (self.constants, self.constants.set.quorum());
         for set in sets.into_iter().filter(|set| set.len() == quorum) {
             let Ok(changes) = BoundedVec::new(set.clone()) else { continue };
             let unsigned = NewView { view, changes, signature: Signature([0; 64]) };
-            let sign = || NewView::new(view, set, &ground.domain, ground.key(self.seat));
-            if let Some(fact) = Fact::of(&Message::NewView(Box::new(unsigned)), &ground.domain) {
-                let item =
-                    self.catalog.item(&ground.set, self.seat, fact, || Message::NewView(Box::new(sign())));
+            let sign = || NewView::new(view, set, &constants.domain, constants.key(self.seat));
+            if let Some(statement) = Statement::of(&Message::NewView(Box::new(unsigned)), &constants.domain) {
+                let item = self
+                    .catalog
+                    .item(&constants.set, self.seat, statement, || Message::NewView(Box::new(sign())));
                 self.items.push(item);
             }
         }

@@ -5,9 +5,9 @@
 //! state in which the protocol is unsafe, or from which the chain stops.
 //!
 //! ```text
-//!  Said: all that the honest said ──▶ liar: all that it can sign then
+//!  StatementSet: all that the honest said ──▶ liar: all that it can sign then
 //!    │ any of it, in any order, any number of times, or never │
-//!    └───────────────▶ react: messages that make a core speak ◀┘ ◀── a second passes, it crashes
+//!    └────────────▶ reaction: messages that make a core speak ◀┘ ◀── a second passes, it crashes
 //!                        Core, driver, disk ──▶ more is said, a batch is committed
 //! ```
 //!
@@ -31,30 +31,32 @@
 //! for a number and view, and votes in no view that it left. No honest validator is convicted. A later view cannot
 //! replace what an earlier one may have decided. An honest validator keeps what a quorum prepared. From some states
 //! liveness must hold too: once messages arrive and the liar is silent, all honest validators commit a new batch. That
-//! tries one fair schedule of many, see `live`.
+//! tries one fair schedule of many, see `liveness`.
 //!
 //! # What makes it small
 //!
 //! The search computes a core's response to an input once, with the real [`slipstream_eve::Core`] and real signatures.
 //! It looks the response up wherever the core is in the same state; [`slipstream_eve::Core::hash_conduct`] defines
 //! sameness. Said messages form a growing set, so the network has no state. A core takes messages only when they make
-//! it speak: see `react`. Every validator complains about every view from its beginning, and is heard or not: see
+//! it speak: see `reaction`. Every validator complains about every view from its beginning, and is heard or not: see
 //! `node`.
 
+mod archive;
 mod bounds;
-mod ground;
+mod constants;
 mod item;
 mod liar;
-mod live;
+mod liveness;
+mod memo;
 mod node;
-mod place;
-mod react;
+mod node_state;
+mod reaction;
 mod report;
-mod said;
 mod search;
+mod statements;
 #[cfg(test)]
 mod tests;
-mod wrong;
+mod violation;
 
 pub use bounds::{Bounds, Options};
-pub use report::{Found, Report, Row, check};
+pub use report::{Counterexample, Report, Row, check};

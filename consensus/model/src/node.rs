@@ -12,7 +12,7 @@ use slipstream_eve::{
 };
 use slipstream_types::{BatchNumber, Certificate, Digest, LedgerInfo};
 
-use crate::ground::{Ground, SETTINGS};
+use crate::constants::{Constants, SETTINGS};
 
 /// The part of a node that survives a crash.
 #[derive(Clone, Default, Debug)]
@@ -25,18 +25,18 @@ struct Disk {
 
 /// Where a crash cuts a step off. Either cut loses what the step would have said.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub(crate) enum Cut {
+pub(crate) enum CrashPoint {
     /// Outcomes are on disk, the record is not.
     BeforeRecord,
     /// The record is on disk, and nothing that follows it has happened.
     AfterRecord,
 }
 
-impl fmt::Display for Cut {
+impl fmt::Display for CrashPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Cut::BeforeRecord => "before its record is durable",
-            Cut::AfterRecord => "after its record is durable",
+            CrashPoint::BeforeRecord => "before its record is durable",
+            CrashPoint::AfterRecord => "after its record is durable",
         })
     }
 }
@@ -63,7 +63,7 @@ pub(crate) struct Node {
 
 /// The results of one step.
 #[derive(Default, Debug)]
-pub(crate) struct Told {
+pub(crate) struct NodeOutput {
     pub(crate) said: Vec<(To, Message)>,
     pub(crate) convicted: Vec<Evidence>,
     /// The violation, if an honest validator did what it must not.
@@ -72,76 +72,87 @@ pub(crate) struct Told {
 
 impl Node {
     /// Makes a node whose disk holds only its first record, and which has heard that the epoch has no decision.
-    pub(crate) fn new(ground: &Ground, seat: u16) -> (Node, Told) {
+    pub(crate) fn new(constants: &Constants, seat: u16) -> (Node, NodeOutput) {
         let mut node = Node {
             seat,
-            core: boot(ground, seat, &Disk::default()),
+            core: boot(constants, seat, &Disk::default()),
             disk: Disk::default(),
             held: BTreeMap::new(),
             building: None,
             timers: BTreeMap::new(),
             restarts: 0,
-            last_batch: ground.bounds.batches,
+            last_batch: constants.bounds.batches,
             is_searched: true,
         };
-        let others = ground.honest.iter().filter(|it| **it != seat);
-        for other in others.take(ground.set.quorum() - 1) {
+        let others = constants.honest.iter().filter(|it| **it != seat);
+        for other in others.take(constants.set.quorum() - 1) {
             node.core.handle_message(*other, Message::Status(asks(0, 0)));
         }
-        let told = node.settle(ground, None);
-        (node, told)
+        let output = node.settle(constants, None);
+        (node, output)
     }
 
     /// Restarts from its disk.
-    pub(crate) fn restart(&mut self, ground: &Ground) -> Told {
+    pub(crate) fn restart(&mut self, constants: &Constants) -> NodeOutput {
         self.restarts += 1;
-        self.core = boot(ground, self.seat, &self.disk);
+        self.core = boot(constants, self.seat, &self.disk);
         (self.held, self.building, self.timers) = Default::default();
-        for Outcome { info, .. } in self.disk.linked(&ground.genesis) {
+        for Outcome { info, .. } in self.disk.linked(&constants.genesis) {
             self.held.insert(info.number, info);
         }
-        self.settle(ground, None)
+        self.settle(constants, None)
     }
 
-    pub(crate) fn take(&mut self, ground: &Ground, from: u16, message: Message, cut: Option<Cut>) -> Told {
+    pub(crate) fn take(
+        &mut self,
+        constants: &Constants,
+        from: u16,
+        message: Message,
+        cut: Option<CrashPoint>,
+    ) -> NodeOutput {
         self.core.handle_message(from, message);
-        self.settle(ground, cut)
+        self.settle(constants, cut)
     }
 
     /// Fires a timer; does nothing if that timer is off.
-    pub(crate) fn tick(&mut self, ground: &Ground, timer: Timer, cut: Option<Cut>) -> Told {
+    pub(crate) fn tick(
+        &mut self,
+        constants: &Constants,
+        timer: Timer,
+        cut: Option<CrashPoint>,
+    ) -> NodeOutput {
         if self.timers.remove(&timer).is_none() {
-            return Told::default();
+            return NodeOutput::default();
         }
         self.core.handle_timer(timer);
-        self.settle(ground, cut)
+        self.settle(constants, cut)
     }
 
     /// Continues without the search's bound: builds batches up to `last_batch`.
-    pub(crate) fn resume(&mut self, ground: &Ground, last_batch: u64) -> Told {
+    pub(crate) fn resume(&mut self, constants: &Constants, last_batch: u64) -> NodeOutput {
         (self.last_batch, self.is_searched) = (last_batch, false);
         if let Some((work, parent)) = self.building.take() {
-            self.build(ground, work, parent);
+            self.build(constants, work, parent);
         }
-        self.settle(ground, None)
+        self.settle(constants, None)
     }
 
     /// The node's answers to a peer that knows nothing. They repeat what it says to all.
-    pub(crate) fn asked(&self, ground: &Ground) -> Vec<Message> {
-        let asker =
-            (0..ground.set.validators.len() as u16).find(|it| *it != self.seat && Some(*it) != ground.liar);
+    pub(crate) fn asked(&self, constants: &Constants) -> Vec<Message> {
+        let asker = (0..constants.set.validators.len() as u16)
+            .find(|it| *it != self.seat && Some(*it) != constants.liar);
         let Some(asker) = asker else { return Vec::new() };
         let decided = self.core.decided().get();
         let mut node = self.clone();
         let mut said = Vec::new();
         for from in (0..decided.max(1)).step_by(2) {
             let status = asks(self.core.view(), from);
-            let told = node.take(ground, asker, Message::Status(status), None);
-            if told.said.iter().any(|(to, _)| *to == To::Others) {
+            let output = node.take(constants, asker, Message::Status(status), None);
+            if output.said.iter().any(|(to, _)| *to == To::Others) {
                 // It does more than answer: that is a step of its own.
                 break;
             }
-            let answers = told.said.into_iter().map(|(_, message)| message);
+            let answers = output.said.into_iter().map(|(_, message)| message);
             // A new view is its primary's message, which the primary sent to all, or may send at any time.
             said.extend(answers.filter(|message| !matches!(message, Message::NewView(_))));
         }
@@ -158,10 +169,10 @@ impl Node {
 
     /// Fingerprints of the state that determines the node's future, and of the part on its disk. Without crashes, only
     /// chain, view and decision count for the disk.
-    pub(crate) fn fingerprints(&self, ground: &Ground) -> (u64, u64) {
+    pub(crate) fn fingerprints(&self, constants: &Constants) -> (u64, u64) {
         let mut hasher = DefaultHasher::new();
         (&self.disk.chain, self.core.view(), self.core.is_changing(), self.core.decided()).hash(&mut hasher);
-        if ground.bounds.crashes > 0 {
+        if constants.bounds.crashes > 0 {
             self.disk.hash_kept(&mut hasher);
         }
         let disk = hasher.finish();
@@ -172,46 +183,47 @@ impl Node {
     }
 
     /// Carries out what the core wants, until it wants nothing. A cut ends it at the first flush.
-    fn settle(&mut self, ground: &Ground, cut: Option<Cut>) -> Told {
-        let mut told = Told::default();
+    fn settle(&mut self, constants: &Constants, cut: Option<CrashPoint>) -> NodeOutput {
+        let mut step = NodeOutput::default();
         loop {
             while let Some(effect) = self.core.next_effect() {
-                self.effect(ground, effect);
+                self.effect(constants, effect);
             }
             let Some(flush) = self.core.flush() else {
-                if self.loses_patience(ground) {
+                if self.loses_patience(constants) {
                     continue;
                 }
                 break;
             };
-            if cut == Some(Cut::BeforeRecord) {
+            if cut == Some(CrashPoint::BeforeRecord) {
                 break;
             }
             if flush.record.is_some() {
                 self.disk.record = flush.record;
             }
-            if cut == Some(Cut::AfterRecord) {
+            if cut == Some(CrashPoint::AfterRecord) {
                 break;
             }
             for output in flush.outputs {
                 match output {
-                    Output::Send(to, message) => told.said.push((to, message)),
-                    Output::Commit(certificate) => self.commit(ground, *certificate, &mut told),
-                    Output::Convict(evidence) => told.convicted.push(evidence),
+                    Output::Send(to, message) => step.said.push((to, message)),
+                    Output::Commit(certificate) => self.commit(constants, *certificate, &mut step),
+                    Output::Convict(evidence) => step.convicted.push(evidence),
                 }
             }
         }
         if cut.is_some() {
-            return self.restart(ground);
+            return self.restart(constants);
         }
-        told
+        step
     }
 
     /// Makes the node complain from the beginning of each view, up to the last one. A validator that complains votes
     /// on, and complaints move only those that hear them. So complaining early and being heard later shows all that a
     /// late complaint does.
-    fn loses_patience(&mut self, ground: &Ground) -> bool {
-        let is_due = self.is_searched && !self.core.complains() && self.core.view() < ground.bounds.last_view;
+    fn loses_patience(&mut self, constants: &Constants) -> bool {
+        let is_due =
+            self.is_searched && !self.core.complains() && self.core.view() < constants.bounds.last_view;
         let ends = is_due && self.timers.remove(&Timer::Patience).is_some();
         if ends {
             self.core.handle_timer(Timer::Patience);
@@ -219,14 +231,14 @@ impl Node {
         ends
     }
 
-    fn effect(&mut self, ground: &Ground, effect: Effect) {
+    fn effect(&mut self, constants: &Constants, effect: Effect) {
         match effect {
             Effect::Build { work, parent } if work.number.get() > self.last_batch => {
                 self.building = Some((work, parent));
             }
-            Effect::Build { work, parent } => self.build(ground, work, parent),
+            Effect::Build { work, parent } => self.build(constants, work, parent),
             Effect::Execute { work, order } => {
-                let info = self.execute(ground, work.number, &order);
+                let info = self.execute(constants, work.number, &order);
                 self.core.handle_executed(work, Ok(info));
             }
             Effect::Rollback { to } => {
@@ -247,39 +259,39 @@ impl Node {
         }
     }
 
-    fn build(&mut self, ground: &Ground, work: Work, parent: Digest) {
-        let order = ground.order(work.view, work.number.get(), parent, self.restarts);
-        let info = self.execute(ground, work.number, &order);
+    fn build(&mut self, constants: &Constants, work: Work, parent: Digest) {
+        let order = constants.order(work.view, work.number.get(), parent, self.restarts);
+        let info = self.execute(constants, work.number, &order);
         self.core.handle_built(work, order, info);
     }
 
-    fn execute(&mut self, ground: &Ground, number: BatchNumber, order: &SignedOrder) -> LedgerInfo {
-        let before = self.before(ground, number);
-        let info = ground.execute(&before, &order.order, false);
+    fn execute(&mut self, constants: &Constants, number: BatchNumber, order: &SignedOrder) -> LedgerInfo {
+        let before = self.before(constants, number);
+        let info = constants.execute(&before, &order.order, false);
         self.held.insert(number, info.clone());
         let kept = (before.digest(), Outcome { order: order.clone(), info: info.clone() });
-        if !ground.lacks_outcomes() && !self.disk.outcomes.contains(&kept) {
+        if !constants.lacks_outcomes() && !self.disk.outcomes.contains(&kept) {
             self.disk.outcomes.push(kept);
         }
         info
     }
 
-    fn before(&self, ground: &Ground, number: BatchNumber) -> LedgerInfo {
+    fn before(&self, constants: &Constants, number: BatchNumber) -> LedgerInfo {
         let before = number.before(1);
-        let head = self.disk.chain.last().unwrap_or(&ground.genesis);
+        let head = self.disk.chain.last().unwrap_or(&constants.genesis);
         self.held.get(&before).unwrap_or(head).clone()
     }
 
-    fn commit(&mut self, ground: &Ground, certificate: Certificate, told: &mut Told) {
+    fn commit(&mut self, constants: &Constants, certificate: Certificate, output: &mut NodeOutput) {
         let info = certificate.info.clone();
         if info.number.get() != self.head() + 1 {
             return;
         }
         if self.held.get(&info.number) != Some(&info) {
-            told.wrong = Some(format!("{} commits {} without its outcome", self.seat, info.number));
+            output.wrong = Some(format!("{} commits {} without its outcome", self.seat, info.number));
         }
-        if let Err(error) = certificate.verify(&ground.set) {
-            told.wrong = Some(format!("{} commits by an invalid certificate: {error}", self.seat));
+        if let Err(error) = certificate.verify(&constants.set) {
+            output.wrong = Some(format!("{} commits by an invalid certificate: {error}", self.seat));
         }
         self.disk.chain.push(info.clone());
         self.disk.outcomes.retain(|(_, it)| it.info.number > info.number);
@@ -315,22 +327,22 @@ impl Disk {
     }
 }
 
-fn boot(ground: &Ground, seat: u16, disk: &Disk) -> Core {
-    let head = disk.chain.last().unwrap_or(&ground.genesis).clone();
+fn boot(constants: &Constants, seat: u16, disk: &Disk) -> Core {
+    let head = disk.chain.last().unwrap_or(&constants.genesis).clone();
     let mut core = Core::new(Setup {
-        set: ground.set.clone(),
-        key: ground.key(seat).clone(),
+        set: constants.set.clone(),
+        key: constants.key(seat).clone(),
         seat,
-        domain: ground.domain,
+        domain: constants.domain,
         settings: SETTINGS,
         head,
         certificate: None,
         record: disk.record.clone(),
-        outcomes: disk.linked(&ground.genesis),
+        outcomes: disk.linked(&constants.genesis),
         kept: disk.outcomes.iter().map(|(_, it)| Kept::from(it)).collect(),
     });
     core.handle_wanted(true);
-    if let Some(liar) = ground.liar {
+    if let Some(liar) = constants.liar {
         core.handle_message(liar, Message::Status(complains_for_ever()));
     }
     core

@@ -12,7 +12,7 @@ use crate::{Bounds, Options, search::Consensus};
 
 /// A path to a state that must not exist.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct Counterexample {
     /// Name of the violated property.
     pub property: &'static str,
     /// The contradiction that violates it, in words.
@@ -31,8 +31,8 @@ pub struct Row {
     /// Different states that were reached.
     pub unique: usize,
     /// Different states of single validators.
-    pub places: usize,
-    /// Steps of the longest path.
+    pub node_states: usize,
+    /// Transitions of the longest path.
     pub depth: usize,
     /// Duration of the search.
     pub took: Duration,
@@ -43,7 +43,7 @@ pub struct Row {
     /// The longest run until then, in milliseconds of virtual time.
     pub longest_ms: u64,
     /// The violations that the search found.
-    pub found: Vec<Found>,
+    pub found: Vec<Counterexample>,
 }
 
 /// The results of all searches.
@@ -117,7 +117,7 @@ fn row(checker: impl Checker<Consensus>, begun: Instant, limit: Duration) -> Row
     let mut found: Vec<_> = checker
         .discoveries()
         .into_iter()
-        .map(|(property, path)| Found {
+        .map(|(property, path)| Counterexample {
             property,
             wrong: path.last_state().wrong.as_ref().map_or(property.into(), ToString::to_string),
             steps: path.into_actions().iter().map(ToString::to_string).collect(),
@@ -125,10 +125,10 @@ fn row(checker: impl Checker<Consensus>, begun: Instant, limit: Duration) -> Row
         .collect();
     found.sort_by_key(|found| found.property);
     Row {
-        bounds: model.atlas.ground.bounds,
+        bounds: model.node_states.constants.bounds,
         states: checker.state_count(),
         unique: checker.unique_state_count(),
-        places: model.atlas.len(),
+        node_states: model.node_states.len(),
         depth: checker.max_depth(),
         took,
         is_exhaustive: took < limit && found.is_empty(),
@@ -140,12 +140,12 @@ fn row(checker: impl Checker<Consensus>, begun: Instant, limit: Duration) -> Row
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Row { states, unique, places, depth, lives, longest_ms, .. } = self;
+        let Row { states, unique, node_states, depth, lives, longest_ms, .. } = self;
         let name = self.bounds.to_string();
         let (seconds, longest_s) = (self.took.as_secs_f64(), *longest_ms as f64 / 1e3);
         write!(
             f,
-            "{name:<46} {unique:>9} states ({states} reached, {places} of single validators), depth {depth}, {seconds:.1} s, \
+            "{name:<46} {unique:>9} states ({states} reached, {node_states} of single validators), depth {depth}, {seconds:.1} s, \
              {lives} lives of at most {longest_s:.1} s: "
         )?;
         for found in &self.found {

@@ -9,7 +9,7 @@ use crate::{
     Bounds, Row,
     report::{Order, search},
     search::{Consensus, State},
-    wrong::{GOES_ON, Kind},
+    violation::{GOES_ON, ViolationKind},
 };
 
 /// Reached only by a search that never ends: others take seconds.
@@ -17,7 +17,7 @@ const LONG: Duration = Duration::from_secs(1_800);
 
 fn with(fault: Option<Fault>, bounds: Bounds, order: Order, until: HasDiscoveries) -> Row {
     let mut model = Consensus::new(bounds);
-    model.atlas.ground.fault = fault;
+    model.node_states.constants.fault = fault;
     search(model, LONG, 2, order, until)
 }
 
@@ -49,16 +49,20 @@ fn a_missing_defence_is_found() {
     let silent = Bounds { silent: Some(3), ..Bounds::SMALL };
     let faults = [
         (Fault::FewPrepares, GOES_ON, Bounds { live_every: 1, ..silent }),
-        (Fault::FewCommits, Kind::Unfounded.property(), lying_primary),
-        (Fault::CommitAnything, Kind::Unfounded.property(), lying_primary),
-        (Fault::CountTwice, Kind::Unfounded.property(), lying_primary),
-        (Fault::OneToken, Kind::Lost.property(), Bounds { last_view: 0, ..liar(3) }),
-        (Fault::IgnorePrepared, Kind::Forgotten.property(), liar(1)),
-        (Fault::BelievePrepared, Kind::Forgotten.property(), liar(3)),
-        (Fault::ForgetView, Kind::TwoFaced.property(), Bounds { is_prompt: true, ..crash }),
-        (Fault::ForgetPrepare, Kind::TwoFaced.property(), Bounds { crashes: 1, ..lying_primary }),
-        (Fault::ForgetKeptPrepares, Kind::TwoFaced.property(), Bounds { crashes: 1, ..lying_primary }),
-        (Fault::ForgetOutcomes, Kind::TwoFaced.property(), crash),
+        (Fault::FewCommits, ViolationKind::Unfounded.property(), lying_primary),
+        (Fault::CommitAnything, ViolationKind::Unfounded.property(), lying_primary),
+        (Fault::CountTwice, ViolationKind::Unfounded.property(), lying_primary),
+        (Fault::OneToken, ViolationKind::Lost.property(), Bounds { last_view: 0, ..liar(3) }),
+        (Fault::IgnorePrepared, ViolationKind::Forgotten.property(), liar(1)),
+        (Fault::BelievePrepared, ViolationKind::Forgotten.property(), liar(3)),
+        (Fault::ForgetView, ViolationKind::TwoFaced.property(), Bounds { is_prompt: true, ..crash }),
+        (Fault::ForgetPrepare, ViolationKind::TwoFaced.property(), Bounds { crashes: 1, ..lying_primary }),
+        (
+            Fault::ForgetKeptPrepares,
+            ViolationKind::TwoFaced.property(),
+            Bounds { crashes: 1, ..lying_primary },
+        ),
+        (Fault::ForgetOutcomes, ViolationKind::TwoFaced.property(), crash),
         (Fault::NeverTell, GOES_ON, Bounds { live_every: 1, ..silent }),
     ];
     let mut missed = Vec::new();
@@ -73,7 +77,10 @@ fn a_missing_defence_is_found() {
     let violated: BTreeSet<_> = faults.iter().map(|(_, property, _)| *property).collect();
     let all: BTreeSet<_> = Consensus::new(Bounds::SMALL).properties().iter().map(|it| it.name).collect();
     let others: BTreeSet<_> = all.difference(&violated).copied().collect();
-    assert_eq!(others, BTreeSet::from([Kind::Convicted.property(), Kind::Forked.property()]));
+    assert_eq!(
+        others,
+        BTreeSet::from([ViolationKind::Convicted.property(), ViolationKind::Forked.property()])
+    );
 }
 
 /// The statements and chain lengths of the honest validators, over all states.
@@ -83,7 +90,7 @@ fn reached(bounds: Bounds) -> BTreeSet<String> {
     let visit = move |path: stateright::Path<State, _>| {
         let state: &State = path.last_state();
         let said: BTreeSet<_> = state.said.items().map(|item| item.key).collect();
-        let chains: Vec<_> = state.places.iter().map(|place| place.node.head()).collect();
+        let chains: Vec<_> = state.node_states.iter().map(|node_state| node_state.node.head()).collect();
         seen.lock().unwrap().insert(format!("{said:?} {chains:?}"));
     };
     Consensus::new(bounds).checker().visitor(visit).spawn_dfs().join();

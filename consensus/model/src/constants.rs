@@ -1,4 +1,4 @@
-//! [`Ground`]: the constants of a model during a search.
+//! [`Constants`]: the constants of a model during a search.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub(crate) const SETTINGS: Settings = Settings {
 };
 
 /// The set and its keys, the chain, and what may happen.
-pub(crate) struct Ground {
+pub(crate) struct Constants {
     pub(crate) set: ValidatorSet,
     pub(crate) keys: Vec<SecretKey>,
     pub(crate) domain: Digest,
@@ -40,13 +40,13 @@ pub(crate) struct Ground {
     pub(crate) fault: Option<slipstream_eve::Fault>,
 }
 
-impl Ground {
-    pub(crate) fn new(bounds: Bounds) -> Ground {
+impl Constants {
+    pub(crate) fn new(bounds: Bounds) -> Constants {
         let keys = keys(1..=SEATS as u8);
         let accumulator_root = Digest::tagged("genesis", b"");
         let genesis = LedgerInfo { accumulator_root, ..info(0, BatchNumber::GENESIS.get()) };
         let away = [bounds.liar, bounds.silent];
-        let mut ground = Ground {
+        let mut constants = Constants {
             lying_orders: Vec::new(),
             set: set(0, &keys, Address::ZERO),
             keys,
@@ -58,8 +58,8 @@ impl Ground {
             #[cfg(test)]
             fault: None,
         };
-        ground.lying_orders = ground.lie();
-        ground
+        constants.lying_orders = constants.lie();
+        constants
     }
 
     /// The liar's orders in each view that it leads: two for the first number of each history, and one that continues
@@ -133,4 +133,4 @@ impl Ground {
 }
 
 /// Ledger infos by token.
-pub(crate) type Infos = BTreeMap<Digest, LedgerInfo>;
+pub(crate) type InfosByToken = BTreeMap<Digest, LedgerInfo>;

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 use slipstream_eve::{Message, Timer, To};
 
 use crate::{
-    ground::Ground,
-    node::{Node, Told},
+    constants::Constants,
+    node::{Node, NodeOutput},
 };
 
 /// Virtual time, in milliseconds, in which all honest validators commit a batch that none of them had.
@@ -17,8 +17,8 @@ const PATIENCE_MS: u64 = 60_000;
 /// Maximum number of messages that may be taken on the way.
 const MESSAGES_MAX: u64 = 5_000;
 
-struct Life<'a> {
-    ground: &'a Ground,
+struct LivenessRun<'a> {
+    constants: &'a Constants,
     nodes: Vec<Node>,
     now_ms: u64,
     /// When each running timer fires.
@@ -28,14 +28,14 @@ struct Life<'a> {
 
 /// Runs until every node has committed a batch that none had. Returns the milliseconds of virtual time that this took,
 /// or `None` if it fails.
-pub(crate) fn go_on(ground: &Ground, nodes: Vec<Node>) -> Option<u64> {
-    ground.plant();
+pub(crate) fn go_on(constants: &Constants, nodes: Vec<Node>) -> Option<u64> {
+    constants.plant();
     let goal = nodes.iter().map(Node::head).max()? + 1;
-    let mut life = Life { ground, nodes, now_ms: 0, ends: BTreeMap::new(), queue: VecDeque::new() };
+    let mut life = LivenessRun { constants, nodes, now_ms: 0, ends: BTreeMap::new(), queue: VecDeque::new() };
     for index in 0..life.nodes.len() {
         let before = BTreeMap::new();
-        let told = life.nodes[index].resume(ground, goal);
-        life.heed(index, &before, told);
+        let output = life.nodes[index].resume(constants, goal);
+        life.heed(index, &before, output);
     }
     let mut messages = 0;
     while life.nodes.iter().any(|node| node.head() < goal) {
@@ -45,8 +45,8 @@ pub(crate) fn go_on(ground: &Ground, nodes: Vec<Node>) -> Option<u64> {
                 return None;
             }
             let before = life.nodes[index].timers.clone();
-            let told = life.nodes[index].take(ground, from, message, None);
-            life.heed(index, &before, told);
+            let output = life.nodes[index].take(constants, from, message, None);
+            life.heed(index, &before, output);
         } else {
             life.wait()?;
         }
@@ -54,7 +54,7 @@ pub(crate) fn go_on(ground: &Ground, nodes: Vec<Node>) -> Option<u64> {
     Some(life.now_ms)
 }
 
-impl Life<'_> {
+impl LivenessRun<'_> {
     /// Lets time pass until the next timer fires.
     fn wait(&mut self) -> Option<()> {
         let (&(index, timer), &end_ms) = self.ends.iter().min_by_key(|(_, end_ms)| **end_ms)?;
@@ -62,13 +62,13 @@ impl Life<'_> {
         self.ends.remove(&(index, timer));
         let mut before = self.nodes[index].timers.clone();
         before.remove(&timer);
-        let told = self.nodes[index].tick(self.ground, timer, None);
-        self.heed(index, &before, told);
+        let output = self.nodes[index].tick(self.constants, timer, None);
+        self.heed(index, &before, output);
         (self.now_ms <= PATIENCE_MS).then_some(())
     }
 
     /// Sends what was said, and sets the timers.
-    fn heed(&mut self, index: usize, before: &BTreeMap<Timer, u64>, told: Told) {
+    fn heed(&mut self, index: usize, before: &BTreeMap<Timer, u64>, output: NodeOutput) {
         let node = &self.nodes[index];
         let from = node.seat;
         self.ends.retain(|(it, timer), _| *it != index || node.timers.contains_key(timer));
@@ -77,7 +77,7 @@ impl Life<'_> {
                 self.ends.insert((index, *timer), self.now_ms + after_ms);
             }
         }
-        for (to, message) in told.said {
+        for (to, message) in output.said {
             let is_to = |node: &Node| match to {
                 To::Others => node.seat != from,
                 To::Seat(seat) => node.seat == seat,

@@ -1,10 +1,10 @@
-//! [`Wrong`]: a violation of a property.
+//! [`Violation`]: a violation of a property.
 
 use std::fmt;
 
 /// The property that is violated.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum ViolationKind {
     /// Two batches of one number can be certified, or are committed.
     Forked,
     /// A validator commits a batch that it has not executed, or by an invalid certificate.
@@ -19,16 +19,16 @@ pub(crate) enum Kind {
     Lost,
 }
 
-impl Kind {
+impl ViolationKind {
     /// The property's name in reports.
     pub(crate) fn property(self) -> &'static str {
         match self {
-            Kind::Forked => "no two batches of one number",
-            Kind::Unfounded => "what is committed was executed and certified",
-            Kind::TwoFaced => "no honest validator contradicts itself",
-            Kind::Convicted => "no honest validator is convicted",
-            Kind::Forgotten => "what may be decided is carried on",
-            Kind::Lost => "what is decided is kept",
+            ViolationKind::Forked => "no two batches of one number",
+            ViolationKind::Unfounded => "what is committed was executed and certified",
+            ViolationKind::TwoFaced => "no honest validator contradicts itself",
+            ViolationKind::Convicted => "no honest validator is convicted",
+            ViolationKind::Forgotten => "what may be decided is carried on",
+            ViolationKind::Lost => "what is decided is kept",
         }
     }
 }
@@ -38,18 +38,18 @@ pub(crate) const GOES_ON: &str = "the chain goes on";
 
 /// A violation, with its description.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Wrong {
-    pub(crate) kind: Kind,
+pub(crate) struct Violation {
+    pub(crate) kind: ViolationKind,
     pub(crate) text: String,
 }
 
-impl Wrong {
-    pub(crate) fn new(kind: Kind, text: String) -> Wrong {
-        Wrong { kind, text }
+impl Violation {
+    pub(crate) fn new(kind: ViolationKind, text: String) -> Violation {
+        Violation { kind, text }
     }
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
