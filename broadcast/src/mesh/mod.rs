@@ -29,8 +29,6 @@ mod status;
 #[cfg(test)]
 mod rig;
 #[cfg(test)]
-mod siege;
-#[cfg(test)]
 mod tests;
 
 use std::{

@@ -1,5 +1,7 @@
 //! The mesh among honest nodes, dead ones and liars.
 
+mod siege;
+
 use std::{cell::RefCell, rc::Rc};
 
 use slipstream_coding::CodecKind;

@@ -3,7 +3,7 @@
 use slipstream_coding::{CodecKind, Commitment, Held};
 use slipstream_types::bounded::{BoundedBytes, BoundedVec};
 
-use super::{
+use super::super::{
     batch::Handed,
     rig::{Chain, LATENCY, Rig, key, peer},
     *,
