@@ -41,6 +41,7 @@ mod forward;
 mod journal;
 mod planted;
 mod pool;
+mod seams;
 #[doc(hidden)]
 pub mod simulated;
 #[cfg(test)]

@@ -1,66 +1,15 @@
-//! [`Seams`]: a simulator's hold on a validator: the behaviour of its machine, its missing defence, and the records
-//! that the simulator reads.
-//!
-//! A node uses none of it: [`Seams::default`] means threads of the runtime, correct execution and every defence.
-
-use std::{sync::Arc, time::Duration};
+//! The parts of a validator that a simulator uses: its [`Seams`], its messages, and the records that it reads.
 
 use slipstream_eve::Record;
-use slipstream_executor::Transaction;
 use slipstream_storage::{StorageError, Store};
 use slipstream_types::{BatchNumber, Digest};
 
 use crate::{error::RecordError, validator};
 pub use crate::{
     planted::{Defences, NotPlantable, Planted},
+    seams::{Machine, Seams, Work},
     validator::{Ordered, OutcomeParts, Request, Response, decode_request, decode_response, domain, encode},
 };
-
-/// A machine in virtual time: the simulation's own thread does the heavy work, so that one seed gives one run.
-pub trait Machine: Send + Sync + 'static {
-    /// How long work of that name takes until it shows, and from then on until its end is reported.
-    fn pace(&self, work: &'static str) -> [Duration; 2];
-
-    /// How long `work` takes for these transactions. A build asks for each that it begins, an execution for those of
-    /// its batch.
-    fn takes(&self, work: Work, transactions: &[Transaction]) -> Duration;
-
-    /// Whether the machine executes this batch wrongly, now.
-    fn errs(&self, number: BatchNumber, sequential: bool) -> bool;
-}
-
-/// Work whose time depends on its transactions.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Work {
-    /// A primary builds a batch.
-    Build,
-    /// A validator executes an ordered batch.
-    Execute,
-}
-
-/// See the module.
-#[derive(Clone, Default)]
-pub struct Seams {
-    pub(crate) machine: Option<Arc<dyn Machine>>,
-    pub(crate) defences: Defences,
-}
-
-impl Seams {
-    /// The seams of a validator on that machine, with these defences.
-    pub fn new(machine: Arc<dyn Machine>, defences: Defences) -> Seams {
-        Seams { machine: Some(machine), defences }
-    }
-
-    /// How long this machine takes for the transactions, beyond what its thread takes.
-    pub(crate) fn takes(&self, work: Work, transactions: &[Transaction]) -> Duration {
-        self.machine.as_ref().map_or(Duration::ZERO, |machine| machine.takes(work, transactions))
-    }
-
-    /// Whether this machine executes the batch wrongly.
-    pub(crate) fn errs(&self, number: BatchNumber, sequential: bool) -> bool {
-        self.machine.as_ref().is_some_and(|machine| machine.errs(number, sequential))
-    }
-}
 
 /// The record that binds the votes of the validator on this store.
 ///

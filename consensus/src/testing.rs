@@ -18,15 +18,18 @@ use slipstream_network::{
 };
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_types::{
-    BatchNumber, ChainConfig, Clock, Genesis, SecretKey, Validator as Member, bounded::BoundedVec,
-    delta::Code, genesis::GenesisAccount,
+    ChainConfig, Clock, Genesis, SecretKey, Validator as Member, bounded::BoundedVec, delta::Code,
+    genesis::GenesisAccount,
 };
 use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    ConsensusConfig, ConsensusError, Decided, Driver, Forwarder, Pool, PoolConfig, Validator,
-    simulated::{Machine, Work},
+    config::{ConsensusConfig, PoolConfig},
+    error::ConsensusError,
+    forward::Forwarder,
+    pool::Pool,
+    validator::{Decided, Driver, Validator},
 };
 
 pub(crate) const NOW_MS: u64 = 1_800_000_000_000;
@@ -55,27 +58,6 @@ impl Clock for ManualClock {
         let elapsed_ms = self.begun.elapsed().as_millis() as u64;
         (NOW_MS + elapsed_ms).saturating_add_signed(self.set_by_ms.load(Relaxed))
     }
-}
-
-/// A machine that executes one batch wrongly.
-struct ErrsAt(BatchNumber);
-
-impl Machine for ErrsAt {
-    fn pace(&self, _: &'static str) -> [Duration; 2] {
-        [Duration::ZERO; 2]
-    }
-
-    fn takes(&self, _: Work, _: &[Transaction]) -> Duration {
-        Duration::ZERO
-    }
-
-    fn errs(&self, number: BatchNumber, _: bool) -> bool {
-        number == self.0
-    }
-}
-
-pub(crate) fn errs_at(number: BatchNumber) -> Arc<dyn Machine> {
-    Arc::new(ErrsAt(number))
 }
 
 pub(crate) fn clock() -> Arc<ManualClock> {

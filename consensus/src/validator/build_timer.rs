@@ -11,7 +11,7 @@ use super::{
     pace::{Pace, deadline},
     stop::Stop,
 };
-use crate::simulated::{Seams, Work};
+use crate::seams::{Seams, Work};
 
 /// Divisor: a transaction is heavy if it is expected to take more than this share of the target.
 const HEAVY_SHARE: u32 = 8;
@@ -164,7 +164,7 @@ mod tests {
         *,
     };
     use crate::{
-        simulated::Machine,
+        seams::Machine,
         testing::{Account, genesis},
     };
 

@@ -446,11 +446,4 @@ impl Driver {
         }
         Ok(())
     }
-
-    /// Makes the execution of that batch go wrong here.
-    #[cfg(test)]
-    pub(crate) fn diverge_at(&mut self, number: BatchNumber) {
-        let machine = Some(crate::testing::errs_at(number));
-        Arc::get_mut(&mut self.ledger).unwrap().seams.machine = machine;
-    }
 }

@@ -28,7 +28,7 @@ use crate::{
     error::{ConsensusError, ProposalError, RecordError},
     planted::Planted,
     pool::{self, Pool},
-    simulated,
+    seams,
 };
 
 /// Bytes of a body that are left free for the length prefixes.
@@ -277,7 +277,7 @@ impl Ledger {
             ordered.body.open(BlobKind::Body).map_err(|source| ProposalError::Body { number, source })?;
         let transactions =
             self.session.decode(&body).map_err(|source| ProposalError::Transactions { number, source })?;
-        stop.spend(self.seams.takes(simulated::Work::Execute, &transactions));
+        stop.spend(self.seams.takes(seams::Work::Execute, &transactions));
         let basis = self.basis(&ground, order.view, order.timestamp_ms);
         let way = if sequential { Way::Sequential } else { Way::Fitting };
         let outcome = self.run(&ground, &basis, &transactions, ordered, way, &stop.interrupt())?;

@@ -15,7 +15,7 @@ use super::{
     message::OutcomeParts,
     tip::Tip,
 };
-use crate::{error::RecordError, planted::Planted, pool::Pool, simulated::Seams};
+use crate::{error::RecordError, planted::Planted, pool::Pool, seams::Seams};
 
 /// See the module.
 pub(super) struct Ledger {

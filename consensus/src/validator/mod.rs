@@ -79,7 +79,7 @@ use crate::{
     error::{ConsensusError, ProposalError, RecordError},
     planted::{Defences, Planted},
     pool::Pool,
-    simulated::Seams,
+    seams::Seams,
 };
 
 /// Maximum number of requests that wait for the driver. Further ones wait with their senders: the network bounds how many each peer

@@ -6,7 +6,7 @@ use std::{collections::VecDeque, sync::Arc};
 use tokio::task::JoinHandle;
 
 use super::stop::Stop;
-use crate::{error::ConsensusError, simulated::Machine};
+use crate::{error::ConsensusError, seams::Machine};
 
 struct Job<R> {
     name: &'static str,

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     ConsensusError, Driver, Pool, PoolConfig, Validator,
-    simulated::Seams,
+    seams::Seams,
     testing::{Account, ManualClock, Node, clock, config, join, session, store, validator_key},
 };
 

@@ -1,7 +1,8 @@
 //! Tests the cost of one faulty validator: a view, or its own time, but no batch.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use slipstream_executor::Transaction;
 use slipstream_network::MemoryHub;
 use slipstream_types::{BatchNumber, Genesis};
 use tokio_util::sync::CancellationToken;
@@ -9,8 +10,26 @@ use tokio_util::sync::CancellationToken;
 use super::{super::working::Working, connect_all, start_all};
 use crate::{
     ConsensusConfig,
+    seams::{Machine, Work},
     testing::{Account, Node, clock, config, genesis, store, until, validator_key},
 };
+
+/// A machine that executes one batch wrongly.
+struct ErrsAt(BatchNumber);
+
+impl Machine for ErrsAt {
+    fn pace(&self, _: &'static str) -> [Duration; 2] {
+        [Duration::ZERO; 2]
+    }
+
+    fn takes(&self, _: Work, _: &[Transaction]) -> Duration {
+        Duration::ZERO
+    }
+
+    fn errs(&self, number: BatchNumber, _: bool) -> bool {
+        number == self.0
+    }
+}
 
 fn submit(nodes: &[Node], account: u8, nonce: u64) {
     for node in nodes {
@@ -132,7 +151,8 @@ async fn with_one_that_diverges(hub: &MemoryHub, genesis: &Genesis, wrong: usize
     let start = |index: usize| {
         Node::start_with(hub, genesis, index, store(genesis), clock.clone(), |driver| {
             if index == wrong {
-                driver.diverge_at(BatchNumber::new(2));
+                let ledger = Arc::get_mut(&mut driver.ledger).unwrap();
+                ledger.seams.machine = Some(Arc::new(ErrsAt(BatchNumber::new(2))));
             }
         })
     };
