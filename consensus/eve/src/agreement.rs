@@ -3,19 +3,22 @@
 use slipstream_types::{BatchNumber, Certificate, Digest, LedgerInfo};
 
 use crate::{
-    core::{Core, RECENT_MAX, WINDOW},
+    core::Core,
     effect::{Effect, Output, Timer},
+    limits::{RECENT_MAX, WINDOW},
     message::{Ballot, Evidence, Message, Prepared, Verify, Vote},
     planted::{Fault, lacks},
     slot::{Executed, Slot, quorum},
+    state::Protection,
+    vote_memory::OwnPrepare,
 };
 
 impl Core {
     /// Whether statements of that view and number count now.
     fn is_open(&self, view: u64, number: BatchNumber) -> bool {
-        let open = self.decided.next()..=self.decided.after(WINDOW);
-        (view == self.view || lacks(Fault::AnyView))
-            && !self.changing
+        let open = self.decisions.last.next()..=self.decisions.last.after(WINDOW);
+        (view == self.view.number || lacks(Fault::AnyView))
+            && !self.is_changing()
             && open.contains(&number)
             && !self.is_over()
     }
@@ -28,10 +31,10 @@ impl Core {
             return;
         }
         let executed = Executed { before, token: info.digest() };
-        if self.slots.get(&number).is_some_and(|slot| slot.verifies.get(&from) == Some(&executed)) {
+        if self.term.slots.get(&number).is_some_and(|slot| slot.verifies.get(&from) == Some(&executed)) {
             return;
         }
-        let known = self.orders.get(&number);
+        let known = self.execution.orders.get(&number);
         if known.is_none_or(|known| known.order != order.order) {
             if !order.is_signed(&self.set, &self.domain) {
                 return self.mute(from);
@@ -40,7 +43,7 @@ impl Core {
                 self.convict(Evidence::Orders(Box::new([known, order])));
             }
         }
-        self.slots.entry(number).or_default().verify(from, before, info);
+        self.term.slots.entry(number).or_default().verify(from, before, info);
     }
 
     pub(crate) fn take_prepare(&mut self, from: u16, vote: Vote) {
@@ -55,7 +58,7 @@ impl Core {
             None if vote.ballot.is_prepared_by(&domain, &key, &vote.signature) => {
                 slot.prepares.insert(from, vote);
                 // It votes again, even if the status that would say so is lost.
-                if let Some(status) = self.heard.get_mut(&from) {
+                if let Some(status) = self.others.heard.get_mut(&from) {
                     status.silence = None;
                 }
             }
@@ -84,13 +87,15 @@ impl Core {
 
     fn open_slot(&mut self, ballot: &Ballot) -> Option<&mut Slot> {
         let is_open = self.is_open(ballot.view, ballot.number);
-        is_open.then(|| self.slots.entry(ballot.number).or_default())
+        is_open.then(|| self.term.slots.entry(ballot.number).or_default())
     }
 
     /// Takes a decision that another validator shows.
     pub(crate) fn take_decided(&mut self, from: u16, certificate: Certificate) {
         // Sync brings batches further ahead.
-        if certificate.info.number != self.decided.next() || self.pending.len() >= WINDOW as usize {
+        if certificate.info.number != self.decisions.last.next()
+            || self.decisions.pending.len() >= WINDOW as usize
+        {
             return;
         }
         match certificate.verify(&self.set) {
@@ -105,12 +110,13 @@ impl Core {
     /// Signs what it can sign of the next batch, and takes each decision that has a quorum.
     pub(crate) fn agree(&mut self) {
         loop {
-            let number = self.decided.next();
-            if !self.changing && !self.is_over() && !self.is_silent() {
+            let number = self.decisions.last.next();
+            if !self.is_changing() && !self.is_over() && !self.is_silent() {
                 self.try_prepare(number);
                 self.try_commit(number);
             }
-            let Some(certificate) = self.certificate(number).filter(|_| self.pending.len() < WINDOW as usize)
+            let Some(certificate) =
+                self.certificate(number).filter(|_| self.decisions.pending.len() < WINDOW as usize)
             else {
                 return;
             };
@@ -124,38 +130,39 @@ impl Core {
 
     fn try_prepare(&mut self, number: BatchNumber) {
         let place = |ballot: &Ballot| (ballot.view, ballot.number);
-        let signed = self.prepare.filter(|it| place(it) >= (self.view, number));
-        let slot = self.slots.get(&number);
-        if signed.is_some_and(|it| place(&it) != (self.view, number))
+        let signed =
+            self.memory.prepare.map(|it| it.ballot).filter(|it| place(it) >= (self.view.number, number));
+        let slot = self.term.slots.get(&number);
+        if signed.is_some_and(|it| place(&it) != (self.view.number, number))
             || slot.is_some_and(|slot| slot.prepares.contains_key(&self.seat))
         {
             return;
         }
         // After a restart it repeats the vote that it signed.
         let Some(token) = signed.map(|it| it.token).or_else(|| self.candidate(number)) else { return };
-        let ballot = Ballot { view: self.view, number, token };
+        let ballot = Ballot { view: self.view.number, number, token };
         // What a view adopts is on record since the view began, and nothing was signed in the view before.
-        let is_free = signed.is_some() || self.adopted.is_some() || lacks(Fault::ForgetKeptPrepares);
-        if !is_free && self.may_have_prepared.contradicts(&ballot) {
+        let is_free = signed.is_some() || self.term.adopted.is_some() || lacks(Fault::ForgetKeptPrepares);
+        if !is_free && self.memory.may_have_prepared.contradicts(&ballot) {
             return self.complain();
         }
-        self.prepare = Some(ballot);
-        self.prepared_own = self.outcomes.get(&number).is_some_and(|(order, info)| {
-            order.as_ref().is_some_and(|order| order.order.view == self.view) && info.digest() == token
+        let is_kept = self.execution.outcomes.get(&number).is_some_and(|(order, info)| {
+            order.as_ref().is_some_and(|order| order.order.view == self.view.number) && info.digest() == token
         });
-        self.voted = self.voted.max(number);
+        self.memory.prepare = Some(OwnPrepare { ballot, is_kept });
+        self.memory.voted = self.memory.voted.max(number);
         let vote = Vote { ballot, signature: ballot.sign_prepare(&self.domain, &self.key) };
-        self.slots.entry(number).or_default().prepares.insert(self.seat, vote);
+        self.term.slots.entry(number).or_default().prepares.insert(self.seat, vote);
         self.say(Message::Prepare(vote));
     }
 
     /// Returns the outcome that this validator may prepare.
     fn candidate(&mut self, number: BatchNumber) -> Option<Digest> {
-        if let Some(adopted) = &self.adopted {
+        if let Some(adopted) = &self.term.adopted {
             return (adopted.info.number == number).then(|| adopted.info.digest());
         }
         // An outcome on a batch other than the decided one belongs to another history.
-        let tally = self.slots.get(&number)?.tally(self.decided_token());
+        let tally = self.term.slots.get(&number)?.tally(self.decided_token());
         let executors = self.set.validators.len();
         if tally.alike + executors.saturating_sub(tally.all) < self.set.matching() {
             self.complain();
@@ -171,19 +178,19 @@ impl Core {
     /// differs.
     fn is_protected(&mut self, number: BatchNumber, differ: bool, all: bool) -> bool {
         let after = self.settings.protect_after;
-        if after == 0 || self.clean < after {
+        if after == 0 || self.seen.clean < after {
             return true;
         }
         if differ {
-            self.clean = 0;
+            self.seen.clean = 0;
             self.complain();
             return false;
         }
-        match self.protecting.filter(|(waiting, _)| *waiting == number) {
+        match self.term.protection.filter(|it| it.number == number) {
             _ if all => true,
-            Some((_, is_over)) => is_over,
+            Some(Protection { is_over, .. }) => is_over,
             None => {
-                self.protecting = Some((number, false));
+                self.term.protection = Some(Protection { number, is_over: false });
                 self.effects.push_back(Effect::SetTimer(Timer::Protect, self.settings.protect_wait_ms));
                 false
             }
@@ -191,7 +198,7 @@ impl Core {
     }
 
     fn try_commit(&mut self, number: BatchNumber) {
-        let Some(slot) = self.slots.get(&number) else { return };
+        let Some(slot) = self.term.slots.get(&number) else { return };
         if slot.commits.contains_key(&self.seat) {
             return;
         }
@@ -199,61 +206,63 @@ impl Core {
             return;
         };
         let Some(info) = self.info(number, &token) else { return };
-        self.prepared = Some(Prepared { view: self.view, info, signatures });
-        self.voted = self.voted.max(number);
-        let ballot = Ballot { view: self.view, number, token };
+        self.memory.prepared = Some(Prepared { view: self.view.number, info, signatures });
+        self.memory.voted = self.memory.voted.max(number);
+        let ballot = Ballot { view: self.view.number, number, token };
         let vote = Vote { ballot, signature: ballot.sign_commit(&self.key) };
-        self.slots.entry(number).or_default().commits.insert(self.seat, vote);
+        self.term.slots.entry(number).or_default().commits.insert(self.seat, vote);
         self.say(Message::Commit(vote));
     }
 
     fn certificate(&self, number: BatchNumber) -> Option<Certificate> {
-        let (token, signatures) = quorum(&self.slots.get(&number)?.commits, self.quorum(Fault::FewCommits))?;
-        Some(Certificate { info: self.info(number, &token)?, view: self.view, signatures })
+        let (token, signatures) =
+            quorum(&self.term.slots.get(&number)?.commits, self.quorum(Fault::FewCommits))?;
+        Some(Certificate { info: self.info(number, &token)?, view: self.view.number, signatures })
     }
 
     /// Returns the ledger info that a token names.
     fn info(&self, number: BatchNumber, token: &Digest) -> Option<LedgerInfo> {
-        let said = self.slots.get(&number).and_then(|slot| slot.infos.get(token));
-        let mut prepared = [&self.adopted, &self.prepared].into_iter().flatten().map(|it| &it.info);
+        let said = self.term.slots.get(&number).and_then(|slot| slot.infos.get(token));
+        let mut prepared =
+            [&self.term.adopted, &self.memory.prepared].into_iter().flatten().map(|it| &it.info);
         said.or_else(|| prepared.find(|info| info.digest() == *token)).cloned()
     }
 
     /// Takes the decision of the next batch.
     pub(crate) fn decide(&mut self, certificate: Certificate) {
         let number = certificate.info.number;
-        if certificate.view == self.view {
-            self.decided_in_view += 1;
+        if certificate.view == self.view.number {
+            self.term.decided += 1;
         }
-        self.recent.insert(number, certificate.clone());
-        while self.recent.len() > RECENT_MAX {
-            self.recent.pop_first();
+        self.decisions.recent.insert(number, certificate.clone());
+        while self.decisions.recent.len() > RECENT_MAX {
+            self.decisions.recent.pop_first();
         }
-        self.pending.insert(number, certificate.clone());
-        let was_adopted = self.adopted.as_ref().is_some_and(|adopted| adopted.info.number == number);
-        if was_adopted || certificate.view != self.view || self.changing {
+        self.decisions.pending.insert(number, certificate.clone());
+        let was_adopted = self.term.adopted.as_ref().is_some_and(|adopted| adopted.info.number == number);
+        if was_adopted || certificate.view != self.view.number || self.is_changing() {
             // No order of this batch will come.
-            self.overdue = Some(number);
+            self.decisions.overdue = Some(number);
         }
-        self.proof = Some(certificate);
+        self.decisions.proof = Some(certificate);
         self.progress(number);
         self.rotate();
     }
 
     /// Moves the last decision to `decided`, and drops what that settles.
     pub(crate) fn progress(&mut self, decided: BatchNumber) {
-        self.decided = decided;
-        self.slots.retain(|number, _| *number > decided);
-        let settled = self.may_have_prepared.settle(decided);
-        self.voted = self.voted.max(settled.unwrap_or_default());
-        self.adopted.take_if(|adopted| adopted.info.number <= decided);
-        self.amnesia.take_if(|(number, view)| decided >= *number && self.view > *view);
-        self.attempts = 0;
-        self.refused.take_if(|refused| *refused <= decided);
+        self.decisions.last = decided;
+        self.term.slots.retain(|number, _| *number > decided);
+        let settled = self.memory.may_have_prepared.settle(decided);
+        self.memory.voted = self.memory.voted.max(settled.unwrap_or_default());
+        self.term.adopted.take_if(|adopted| adopted.info.number <= decided);
+        self.memory.amnesia.take_if(|(number, view)| decided >= *number && self.view.number > *view);
+        self.view.attempts = 0;
+        self.term.refused.take_if(|refused| *refused <= decided);
         if std::mem::take(&mut self.patient) {
             self.effects.push_back(Effect::CancelTimer(Timer::Patience));
         }
-        if self.protecting.take().is_some() {
+        if self.term.protection.take().is_some() {
             self.effects.push_back(Effect::CancelTimer(Timer::Protect));
         }
         self.end_complaint();
@@ -262,41 +271,40 @@ impl Core {
     /// Hands out batches that are decided and executed, in order. Fetches the outcome of a batch that was executed
     /// differently, or late.
     pub(crate) fn settle(&mut self) {
-        while let Some((&number, certificate)) = self.pending.first_key_value() {
-            let outcome = self.outcomes.get(&number).map(|(_, info)| info.digest());
+        while let Some((&number, certificate)) = self.decisions.pending.first_key_value() {
+            let outcome = self.execution.outcomes.get(&number).map(|(_, info)| info.digest());
             match outcome {
                 Some(token) if token == certificate.info.digest() || lacks(Fault::CommitAnything) => {
                     let certificate = Box::new(certificate.clone());
-                    self.pending.remove(&number);
-                    self.fetching = None;
-                    self.clean += 1;
+                    self.decisions.pending.remove(&number);
+                    self.decisions.fetching = None;
+                    self.seen.clean += 1;
                     self.output(Output::Commit(certificate));
                 }
                 Some(_) => {
                     // A validator that got another order than the others did not execute wrongly.
                     let is_primary = |author: u16, view: u64| self.set.primary(view) == author;
-                    if !self
-                        .convicted
-                        .iter()
-                        .any(|(author, view, lie)| *lie == number && is_primary(*author, *view))
-                    {
-                        self.divergences += 1;
+                    let is_its_lie = |(author, view, lie): &(u16, u64, BatchNumber)| {
+                        *lie == number && is_primary(*author, *view)
+                    };
+                    if !self.seen.convicted.iter().any(is_its_lie) {
+                        self.seen.divergences += 1;
                     }
-                    self.clean = 0;
-                    self.overdue = Some(number);
-                    self.orders.remove(&number);
+                    self.seen.clean = 0;
+                    self.decisions.overdue = Some(number);
+                    self.execution.orders.remove(&number);
                     self.rollback(number.before(1));
                 }
                 // It is being executed here, or will be.
-                None if self.orders.contains_key(&number) => return,
+                None if self.execution.orders.contains_key(&number) => return,
                 None => {
                     // If a later batch is decided too, this validator is late: it catches up faster without executing.
-                    let is_late = self.overdue == Some(number) || self.pending.len() > 1;
-                    if is_late && number == self.top().next() && self.fetching != Some(number) {
+                    let is_late = self.decisions.overdue == Some(number) || self.decisions.pending.len() > 1;
+                    if is_late && number == self.top().next() && self.decisions.fetching != Some(number) {
                         let certificate = Box::new(certificate.clone());
                         // Work in progress must not bring another outcome of that number.
                         self.rollback(self.top());
-                        self.fetching = Some(number);
+                        self.decisions.fetching = Some(number);
                         self.effects.push_back(Effect::Fetch { certificate });
                     }
                     return;

@@ -3,10 +3,12 @@
 use slipstream_types::BatchNumber;
 
 use crate::{
-    core::{Core, RECENT_MAX},
+    core::Core,
     effect::{Effect, Timer, To},
+    limits::RECENT_MAX,
     message::{Message, NewView, Prepared, ViewChange},
     planted::{Fault, lacks},
+    state::{Phase, Term},
 };
 
 /// Maximum number of doublings of patience that fit a number of milliseconds. Patience has no other bound: however slow the machines
@@ -22,10 +24,10 @@ const WAITS_MAX: u64 = 8;
 impl Core {
     /// Asks for another primary.
     pub(crate) fn complain(&mut self) {
-        if self.complains || self.is_silent() || self.is_over() {
+        if self.view.complains || self.is_silent() || self.is_over() {
             return;
         }
-        self.complains = true;
+        self.view.complains = true;
         self.tell(To::Others);
         self.hear_complaints();
     }
@@ -34,11 +36,15 @@ impl Core {
     /// end the view much later. The complaint continues while `max(u, r) + 1` others are neglected, one of which is
     /// honest.
     pub(crate) fn end_complaint(&mut self) {
-        let neglected =
-            self.heard.values().filter(|status| status.view == self.view && status.neglected).count();
-        let goes_on = self.neglected || neglected >= self.set.matching();
-        if self.complains && !goes_on {
-            self.complains = false;
+        let neglected = self
+            .others
+            .heard
+            .values()
+            .filter(|status| status.view == self.view.number && status.neglected)
+            .count();
+        let goes_on = self.is_neglected() || neglected >= self.set.matching();
+        if self.view.complains && !goes_on {
+            self.view.complains = false;
             self.tell(To::Others);
         }
     }
@@ -46,7 +52,7 @@ impl Core {
     /// Asks for the next primary once this one has had its share of decisions.
     pub(crate) fn rotate(&mut self) {
         let rotate = self.settings.rotate_after;
-        if rotate > 0 && self.decided_in_view >= rotate && !self.is_over() {
+        if rotate > 0 && self.term.decided >= rotate && !self.is_over() {
             self.complain();
         }
     }
@@ -56,52 +62,46 @@ impl Core {
     /// decision after a view change, patience alone counts. It doubles until it outlasts whatever batches take here,
     /// and a term that ends earlier would defeat that.
     pub(crate) fn wait(&mut self) {
-        if self.attempts > 0 {
+        if self.view.attempts > 0 {
             return;
         }
         let share = self.settings.rotate_after.div_ceil(WAITS_MAX);
-        self.decided_in_view = self.decided_in_view.saturating_add(share);
+        self.term.decided = self.term.decided.saturating_add(share);
         self.rotate();
     }
 
     /// Joins a complaint that an honest validator made, and leaves a view that a quorum wants to end.
     pub(crate) fn hear_complaints(&mut self) {
-        let complains =
-            |status: &&crate::Status| status.view > self.view || status.view == self.view && status.complains;
-        let others = self.heard.values().filter(complains).count();
-        if !self.complains && others >= self.set.matching() {
+        let complains = |status: &&crate::Status| {
+            status.view > self.view.number || status.view == self.view.number && status.complains
+        };
+        let others = self.others.heard.values().filter(complains).count();
+        if !self.view.complains && others >= self.set.matching() {
             return self.complain();
         }
-        if self.complains && others + 1 >= self.set.quorum() {
-            self.leave(self.view + 1);
+        if self.view.complains && others + 1 >= self.set.quorum() {
+            self.leave(self.view.number + 1);
         }
     }
 
     /// Leaves all views below `view`. Nothing is signed in them any more.
     fn leave(&mut self, view: u64) {
-        self.view = view;
-        self.changing = true;
-        self.complains = false;
-        self.attempts = self.attempts.saturating_add(1);
+        self.view.number = view;
+        self.view.phase = Phase::Changing;
+        self.view.complains = false;
+        self.view.attempts = self.view.attempts.saturating_add(1);
         self.drop_view();
         // The next view may adopt a prepared outcome; everything above goes.
-        self.rollback(self.decided.next());
+        self.rollback(self.decisions.last.next());
         self.reset_patience();
         self.say_change();
     }
 
     /// Drops the state of a view: votes and statements count only in their own view.
     fn drop_view(&mut self) {
-        self.decided_in_view = 0;
-        self.neglected = false;
-        self.slots.clear();
-        self.links.clear();
-        self.adopted = None;
-        self.refused = None;
-        self.spent = false;
-        self.protecting = None;
-        let decided = self.decided;
-        self.orders.retain(|number, _| *number <= decided);
+        self.term = Term::default();
+        let decided = self.decisions.last;
+        self.execution.orders.retain(|number, _| *number <= decided);
     }
 
     fn reset_patience(&mut self) {
@@ -117,27 +117,28 @@ impl Core {
         }
         let change = self.own_change();
         self.say(Message::ViewChange(Box::new(change.clone())));
-        self.changes.insert(self.seat, change);
+        self.others.changes.insert(self.seat, change);
         self.try_new_view();
     }
 
     pub(crate) fn own_change(&self) -> ViewChange {
-        let decided = self.proof.clone();
+        let decided = self.decisions.proof.clone();
         let proven = decided.as_ref().map_or(BatchNumber::GENESIS, |proof| proof.info.number);
-        let prepared = self.prepared.clone().filter(|prepared| prepared.info.number > proven);
-        ViewChange::new(self.view, self.seat, decided, prepared, &self.domain, &self.key)
+        let prepared = self.memory.prepared.clone().filter(|prepared| prepared.info.number > proven);
+        ViewChange::new(self.view.number, self.seat, decided, prepared, &self.domain, &self.key)
     }
 
     pub(crate) fn take_change(&mut self, from: u16, change: ViewChange) {
-        let is_late = change.view < self.view || change.view == self.view && !self.changing;
-        let is_old = self.changes.get(&from).is_some_and(|known| known.view >= change.view);
+        let is_late =
+            change.view < self.view.number || change.view == self.view.number && !self.is_changing();
+        let is_old = self.others.changes.get(&from).is_some_and(|known| known.view >= change.view);
         if change.seat != from || is_late || is_old {
             return;
         }
         if !change.is_valid(&self.set, &self.domain) {
             return self.mute(from);
         }
-        if let Some(status) = self.heard.get_mut(&from)
+        if let Some(status) = self.others.heard.get_mut(&from)
             && status.view < change.view
         {
             (status.view, status.changing, status.complains) = (change.view, true, false);
@@ -148,18 +149,18 @@ impl Core {
         if let Some(prepared) = &change.prepared {
             self.recall_prepared(prepared);
         }
-        self.changes.insert(from, change);
+        self.others.changes.insert(from, change);
         self.follow_changes();
         self.try_new_view();
     }
 
     /// Follows an honest validator to a later view. A quorum's complaints led it there.
     fn follow_changes(&mut self) {
-        let others = self.changes.iter().filter(|(seat, _)| **seat != self.seat);
+        let others = self.others.changes.iter().filter(|(seat, _)| **seat != self.seat);
         let mut views: Vec<_> = others.map(|(_, change)| change.view).collect();
         views.sort_unstable_by(|a, b| b.cmp(a));
         if let Some(&view) = views.get(self.set.matching() - 1)
-            && view > self.view
+            && view > self.view.number
             && !self.is_silent()
             && !self.is_over()
         {
@@ -169,20 +170,20 @@ impl Core {
 
     /// Begins this validator's own view once a quorum has sent view changes.
     fn try_new_view(&mut self) {
-        if !self.changing || !self.is_primary() || self.is_silent() {
+        if !self.is_changing() || !self.is_primary() || self.is_silent() {
             return;
         }
-        let here = self.changes.values().filter(|change| change.view == self.view);
+        let here = self.others.changes.values().filter(|change| change.view == self.view.number);
         let changes: Vec<_> = here.take(self.set.quorum()).cloned().collect();
         if changes.len() >= self.set.quorum() {
-            let new = NewView::new(self.view, changes, &self.domain, &self.key);
+            let new = NewView::new(self.view.number, changes, &self.domain, &self.key);
             self.say(Message::NewView(Box::new(new.clone())));
             self.begin(new);
         }
     }
 
     pub(crate) fn take_new_view(&mut self, from: u16, new: NewView) {
-        let is_new = new.view > self.view || new.view == self.view && self.changing;
+        let is_new = new.view > self.view.number || new.view == self.view.number && self.is_changing();
         if !is_new || self.set.primary(new.view) == self.seat {
             return;
         }
@@ -193,10 +194,10 @@ impl Core {
     }
 
     fn begin(&mut self, new: NewView) {
-        if new.view > self.view {
-            self.attempts = self.attempts.saturating_add(1);
+        if new.view > self.view.number {
+            self.view.attempts = self.view.attempts.saturating_add(1);
         }
-        (self.view, self.changing, self.complains) = (new.view, false, false);
+        (self.view.number, self.view.phase, self.view.complains) = (new.view, Phase::BEGUN, false);
         self.drop_view();
         self.reset_patience();
         if let Some(certificate) = new.decided().cloned() {
@@ -206,48 +207,53 @@ impl Core {
             self.recall_prepared(prepared);
         }
         let adopted =
-            new.prepared().filter(|it| it.info.number > self.decided && !lacks(Fault::IgnorePrepared));
+            new.prepared().filter(|it| it.info.number > self.decisions.last && !lacks(Fault::IgnorePrepared));
         let adopted = adopted.cloned();
-        let kept =
-            adopted.as_ref().filter(|it| self.has_adopted(it)).map_or(self.decided, |it| it.info.number);
+        let kept = adopted
+            .as_ref()
+            .filter(|it| self.has_adopted(it))
+            .map_or(self.decisions.last, |it| it.info.number);
         self.rollback(kept);
-        let settled = adopted.as_ref().map_or(self.decided, |it| it.info.number);
-        self.careful_to = settled.next();
-        self.adopted = adopted;
-        self.changes.retain(|_, change| change.view > new.view);
-        self.new_view = Some(new);
+        let settled = adopted.as_ref().map_or(self.decisions.last, |it| it.info.number);
+        self.execution.careful_to = settled.next();
+        self.term.adopted = adopted;
+        self.others.changes.retain(|_, change| change.view > new.view);
+        self.others.new_view = Some(new);
         self.tell(To::Others);
     }
 
     fn has_adopted(&self, adopted: &Prepared) -> bool {
         let number = adopted.info.number;
-        number == self.decided.next()
-            && self.outcomes.get(&number).is_some_and(|(_, info)| *info == adopted.info)
+        number == self.decisions.last.next()
+            && self.execution.outcomes.get(&number).is_some_and(|(_, info)| *info == adopted.info)
     }
 
     /// Takes a verified certificate that came inside another message.
     fn learn(&mut self, certificate: slipstream_types::Certificate) {
         let number = certificate.info.number;
         self.recall(&certificate);
-        if number == self.decided.next() && !self.is_over() && self.pending.len() < RECENT_MAX {
+        if number == self.decisions.last.next()
+            && !self.is_over()
+            && self.decisions.pending.len() < RECENT_MAX
+        {
             self.decide(certificate);
         }
     }
 
     /// Whether the primary is expected to act.
     pub(crate) fn expects(&self) -> bool {
-        let is_open = |number: &BatchNumber| *number > self.decided;
-        self.changing
+        let is_open = |number: &BatchNumber| *number > self.decisions.last;
+        self.is_changing()
             || self.wanted
-            || self.complains
-            || self.adopted.is_some()
-            || self.slots.keys().any(is_open)
-            || self.orders.keys().any(is_open)
+            || self.view.complains
+            || self.term.adopted.is_some()
+            || self.term.slots.keys().any(is_open)
+            || self.execution.orders.keys().any(is_open)
     }
 
     /// How long a primary may take for one batch at present, in milliseconds.
     pub fn patience_ms(&self) -> u64 {
-        let factor = 1 << self.attempts.min(DOUBLINGS_MAX);
+        let factor = 1 << self.view.attempts.min(DOUBLINGS_MAX);
         self.settings.view_timeout_ms.saturating_mul(factor).min(PATIENCE_MS_MAX)
     }
 

@@ -26,45 +26,60 @@ impl Core {
     ///   begin it. A second view change could only teach a decision, which arrives by itself;
     /// * links, certificates and doubts of committed batches;
     /// * `attempts`, which sets how long a timer runs, and `careful_to`, which sets how a batch is executed;
-    /// * `told`, `awaited`, `answered`, `greeted` and `costs`, which limit repetition between two ticks of
+    /// * `tick`, but for the muted seats: it limits repetition between two ticks of
     ///   [`Timer::Tell`](crate::Timer::Tell). Model checkers let that timer tick twice at a time, and let nobody send
     ///   more than a core takes between the ticks;
     /// * `generation`, which tells results of rolled-back work apart: model checkers end work at once;
     /// * `divergences` and `convicted`, which are for the operator;
-    /// * `clean` and `decided_in_view`, for protection and rotation, which must be off (`protect_after` and
+    /// * `clean`, and the term's count of decisions, for protection and rotation, which must be off (`protect_after` and
     ///   `rotate_after` 0).
     pub fn hash_conduct(&self, hasher: &mut impl Hasher) {
         let head = self.head.number;
-        (self.seat, &self.head, self.view, self.changing, self.complains, self.decided).hash(hasher);
-        self.proof.as_ref().map(certified).hash(hasher);
-        for certificate in self.recent.range(head.next()..).chain(&self.pending).map(|(_, it)| it) {
+        (
+            self.seat,
+            &self.head,
+            self.view.number,
+            self.is_changing(),
+            self.view.complains,
+            self.decisions.last,
+        )
+            .hash(hasher);
+        self.decisions.proof.as_ref().map(certified).hash(hasher);
+        for certificate in
+            self.decisions.recent.range(head.next()..).chain(&self.decisions.pending).map(|(_, it)| it)
+        {
             certified(certificate).hash(hasher);
         }
-        let overdue = self.overdue.filter(|it| *it > head);
-        (self.pending.len(), self.fetching, overdue, self.prepare).hash(hasher);
+        let overdue = self.decisions.overdue.filter(|it| *it > head);
+        (self.decisions.pending.len(), self.decisions.fetching, overdue, self.memory.prepare).hash(hasher);
         // A decided batch is no longer shown.
-        self.prepared.as_ref().filter(|it| it.info.number > self.decided).map(shown).hash(hasher);
-        (self.prepared_own, &self.may_have_prepared).hash(hasher);
-        self.adopted.as_ref().map(shown).hash(hasher);
+        self.memory
+            .prepared
+            .as_ref()
+            .filter(|it| it.info.number > self.decisions.last)
+            .map(shown)
+            .hash(hasher);
+        self.memory.may_have_prepared.hash(hasher);
+        self.term.adopted.as_ref().map(shown).hash(hasher);
         self.hash_slots(hasher);
-        (&self.orders, &self.outcomes).hash(hasher);
-        self.links.range(head..).for_each(|it| it.hash(hasher));
-        self.working.map(|it| (it.view, it.number)).hash(hasher);
-        (self.refused, self.spent, self.observing, self.amnesia).hash(hasher);
-        (self.ahead, self.voted, self.neglected).hash(hasher);
-        (self.wanted, self.patient, self.protecting, &self.muted).hash(hasher);
-        for (seat, status) in &self.heard {
+        (&self.execution.orders, &self.execution.outcomes).hash(hasher);
+        self.term.links.range(head..).for_each(|it| it.hash(hasher));
+        self.execution.working.map(|it| (it.view, it.number)).hash(hasher);
+        (self.term.refused, self.term.spent, self.memory.observing, self.memory.amnesia).hash(hasher);
+        (self.memory.ahead, self.memory.voted, self.is_neglected()).hash(hasher);
+        (self.wanted, self.patient, self.term.protection, &self.tick.muted).hash(hasher);
+        for (seat, status) in &self.others.heard {
             self.heeded(status).map(|it| (seat, it)).hash(hasher);
         }
-        let begins = self.changing && self.is_primary();
-        for change in self.changes.values().filter(|it| begins || it.view > self.view) {
+        let begins = self.is_changing() && self.is_primary();
+        for change in self.others.changes.values().filter(|it| begins || it.view > self.view.number) {
             left(change).hash(hasher);
         }
     }
 
     fn hash_slots(&self, hasher: &mut impl Hasher) {
-        self.slots.len().hash(hasher);
-        for (number, slot) in &self.slots {
+        self.term.slots.len().hash(hasher);
+        for (number, slot) in &self.term.slots {
             number.hash(hasher);
             let own = |votes: &BTreeMap<u16, Vote>| votes.contains_key(&self.seat);
             let (has_prepared, has_committed) = (own(&slot.prepares), own(&slot.commits));
@@ -88,9 +103,10 @@ impl Core {
     /// The part of a status that still counts once this validator takes part: a complaint about this view, or a later
     /// view.
     fn heeded(&self, status: &Status) -> Option<(u64, bool, BatchNumber)> {
-        let decided = if self.observing { status.decided } else { BatchNumber::GENESIS };
-        let counts =
-            self.observing || status.view > self.view || status.view == self.view && status.complains;
+        let decided = if self.memory.observing { status.decided } else { BatchNumber::GENESIS };
+        let counts = self.memory.observing
+            || status.view > self.view.number
+            || status.view == self.view.number && status.complains;
         counts.then_some((status.view, status.complains, decided))
     }
 }

@@ -2,30 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use slipstream_types::{BatchNumber, Certificate, Digest, Epoch, LedgerInfo, SecretKey, ValidatorSet};
+use slipstream_types::{BatchNumber, Certificate, Digest, LedgerInfo, SecretKey, ValidatorSet};
 
 use crate::{
-    effect::{Effect, Flush, Output, Timer, To},
-    memory::MayHavePrepared,
-    message::{Message, NewView, Prepared, SignedOrder, Status, ViewChange},
-    planted::{Fault, lacks},
+    effect::{Effect, Output, Timer, To},
+    limits::TELL_MS,
+    message::Message,
     record::Record,
     setup::{Kept, Outcome, Settings, Setup},
-    slot::Slot,
+    state::{CurrentView, Decisions, Execution, Others, Phase, Protection, SeenFaults, Term, Tick},
+    vote_memory::{MayHavePrepared, OwnPrepare, VoteMemory},
 };
-
-/// Batches above the head that may be ordered, executed and voted on.
-pub(crate) const WINDOW: u64 = 8;
-/// Batches above the last decision that a primary orders. While validators agree on one, they execute the other, so its
-/// tokens are ready when its turn comes. Any more would wait here instead of in the pool, where later transactions can
-/// still join them.
-pub(crate) const AHEAD: u64 = 2;
-/// Batches above the head that a primary orders: decisions may be faster than commits.
-pub(crate) const UNCOMMITTED_MAX: u64 = 4;
-/// Decisions that are kept for validators that missed them.
-pub(crate) const RECENT_MAX: usize = 16;
-/// Interval at which a validator sends its status while nothing is decided, in milliseconds.
-pub(crate) const TELL_MS: u64 = 500;
 
 /// One validator's protocol state. See the crate.
 #[derive(Clone, Debug)]
@@ -37,89 +24,19 @@ pub struct Core {
     pub(crate) settings: Settings,
     /// The last committed batch.
     pub(crate) head: LedgerInfo,
-    pub(crate) view: u64,
-    pub(crate) changing: bool,
-    pub(crate) complains: bool,
-    /// Whether the view's primary omits transactions that it should order, as this validator's driver sees it.
-    pub(crate) neglected: bool,
-    /// The last batch that is known to be decided. It may not be committed yet.
-    pub(crate) decided: BatchNumber,
-    /// The highest certificate of this epoch that this validator has. Sync may have committed more.
-    pub(crate) proof: Option<Certificate>,
-    pub(crate) recent: BTreeMap<BatchNumber, Certificate>,
-    /// Decided batches that wait for their outcome before they are handed out for commit.
-    pub(crate) pending: BTreeMap<BatchNumber, Certificate>,
-    pub(crate) fetching: Option<BatchNumber>,
-    /// A pending batch to fetch: its order is no longer expected, or this validator has another outcome of it.
-    pub(crate) overdue: Option<BatchNumber>,
-    /// The first pending batch without an order at the last tick of [`Timer::Tell`].
-    awaited: Option<BatchNumber>,
-    /// The last prepare that this validator signed.
-    pub(crate) prepare: Option<crate::Ballot>,
-    /// Whether the driver keeps the outcome of `prepare`. A restart then learns from that outcome what was signed.
-    pub(crate) prepared_own: bool,
-    pub(crate) may_have_prepared: MayHavePrepared,
-    /// The last batch that a quorum prepared, kept until the next one is. A view change shows it until its number is
-    /// decided.
-    pub(crate) prepared: Option<Prepared>,
-    /// The outcome that this view must decide first.
-    pub(crate) adopted: Option<Prepared>,
-    /// The statements on each number above the last decision.
-    pub(crate) slots: BTreeMap<BatchNumber, Slot>,
-    /// Orders to execute, by number.
-    pub(crate) orders: BTreeMap<BatchNumber, SignedOrder>,
-    /// Digests of this view's orders, which the next orders name as their parents.
-    pub(crate) links: BTreeMap<BatchNumber, Digest>,
-    /// Each is executed on the one before, the first on the head. Fetched ones have no order.
-    pub(crate) outcomes: BTreeMap<BatchNumber, (Option<SignedOrder>, LedgerInfo)>,
-    pub(crate) working: Option<crate::Work>,
-    /// The first order of this view that no honest primary would have sent.
-    pub(crate) refused: Option<BatchNumber>,
-    /// Orders of this view were dropped. If this validator is the primary, it has forgotten them, so it orders nothing
-    /// else in this view.
-    pub(crate) spent: bool,
-    pub(crate) generation: u64,
-    /// Batches up to this one are executed sequentially.
-    pub(crate) careful_to: BatchNumber,
-    /// The validator has no record, so it does not know what it signed.
-    pub(crate) observing: bool,
-    /// The epoch of the record, if that is later than the ledger's: the votes of this epoch are lost.
-    pub(crate) ahead: Option<Epoch>,
-    /// The highest number that it knows it signed for, in any epoch.
-    pub(crate) voted: BatchNumber,
-    /// The last number and view that it may have signed for before it lost its data. It votes only above that number,
-    /// and orders only in views above that view.
-    pub(crate) amnesia: Option<(BatchNumber, u64)>,
-    /// Whether it was silent at the last `advance`.
-    was_silent: bool,
-    /// Seats that got orders or a new view since the last tick of [`Timer::Tell`].
-    pub(crate) answered: BTreeSet<u16>,
-    /// Seats that got this validator's status in reply to theirs, since the last tick of [`Timer::Tell`].
-    pub(crate) greeted: BTreeSet<u16>,
-    pub(crate) heard: BTreeMap<u16, Status>,
-    pub(crate) changes: BTreeMap<u16, ViewChange>,
-    pub(crate) new_view: Option<NewView>,
-    /// Views since the last decision.
-    pub(crate) attempts: u32,
-    pub(crate) decided_in_view: u64,
+    pub(crate) view: CurrentView,
+    pub(crate) term: Term,
+    pub(crate) decisions: Decisions,
+    pub(crate) memory: VoteMemory,
+    pub(crate) execution: Execution,
+    pub(crate) others: Others,
+    pub(crate) tick: Tick,
+    pub(crate) seen: SeenFaults,
+    /// Whether a batch is due, as the driver sees it.
     pub(crate) wanted: bool,
-    /// At the last tick of [`Timer::Tell`], a batch was due and none had been decided since the tick before.
-    stood: bool,
     pub(crate) patient: bool,
-    /// Decisions since the last divergence.
-    pub(crate) clean: u64,
-    /// The batch whose tokens extra protection waits for, and whether that wait is over.
-    pub(crate) protecting: Option<(BatchNumber, bool)>,
-    pub(crate) divergences: u64,
-    pub(crate) convicted: BTreeSet<(u16, u64, BatchNumber)>,
-    /// The last decision at the last tick of [`Timer::Tell`].
-    pub(crate) told: BatchNumber,
-    pub(crate) costs: BTreeMap<u16, u8>,
-    /// Seats whose messages failed verification since the last tick of [`Timer::Tell`].
-    pub(crate) muted: BTreeSet<u16>,
-    recorded: Option<Record>,
     pub(crate) effects: VecDeque<Effect>,
-    outputs: Vec<Output>,
+    pub(crate) outputs: Vec<Output>,
 }
 
 impl Core {
@@ -139,58 +56,52 @@ impl Core {
             record.map_or((None, None, Vec::new()), |it| (it.prepare, it.prepared, it.decided.into_inner()));
         let certificate = certificate.filter(|it| it.info == head && it.info.epoch == set.epoch);
         let shown = [certificate, decided.last().cloned()].into_iter().flatten();
+        let phase = if changing { Phase::Changing } else { Phase::BEGUN };
         let mut core = Core {
-            decided: head.number,
-            head,
-            view,
-            changing,
-            complains: false,
-            neglected: false,
-            proof: shown.max_by_key(|it| it.info.number),
-            recent: BTreeMap::new(),
-            pending: BTreeMap::new(),
-            fetching: None,
-            overdue: None,
-            awaited: None,
-            prepare,
-            prepared_own: false,
-            may_have_prepared: MayHavePrepared::of(&kept, set.epoch),
-            prepared,
-            adopted,
-            slots: BTreeMap::new(),
-            orders: BTreeMap::new(),
-            links: BTreeMap::new(),
-            outcomes: BTreeMap::new(),
-            working: None,
-            refused: None,
-            spent: false,
-            generation: 0,
-            careful_to: BatchNumber::GENESIS,
-            observing,
-            ahead,
-            voted,
-            amnesia,
-            was_silent: true,
-            answered: BTreeSet::new(),
-            greeted: BTreeSet::new(),
-            heard: BTreeMap::new(),
-            changes: BTreeMap::new(),
-            new_view: None,
-            attempts: 0,
-            decided_in_view: 0,
+            view: CurrentView { number: view, phase, complains: false, attempts: 0 },
+            term: Term { adopted, ..Term::default() },
+            decisions: Decisions {
+                last: head.number,
+                proof: shown.max_by_key(|it| it.info.number),
+                recent: BTreeMap::new(),
+                pending: BTreeMap::new(),
+                fetching: None,
+                overdue: None,
+            },
+            memory: VoteMemory {
+                prepare: prepare.map(|ballot| OwnPrepare { ballot, is_kept: false }),
+                may_have_prepared: MayHavePrepared::of(&kept, set.epoch),
+                prepared,
+                voted,
+                observing,
+                ahead,
+                amnesia,
+                was_silent: true,
+                recorded: own,
+            },
+            execution: Execution {
+                orders: BTreeMap::new(),
+                outcomes: BTreeMap::new(),
+                working: None,
+                generation: 0,
+                careful_to: BatchNumber::GENESIS,
+            },
+            others: Others::default(),
+            tick: Tick {
+                answered: BTreeSet::new(),
+                greeted: BTreeSet::new(),
+                costs: BTreeMap::new(),
+                muted: BTreeSet::new(),
+                decided: BatchNumber::GENESIS,
+                stood: false,
+                awaited: None,
+            },
+            seen: SeenFaults::default(),
             wanted: false,
-            stood: false,
             patient: false,
-            clean: 0,
-            protecting: None,
-            divergences: 0,
-            convicted: BTreeSet::new(),
-            told: BatchNumber::GENESIS,
-            costs: BTreeMap::new(),
-            muted: BTreeSet::new(),
-            recorded: own,
             effects: VecDeque::new(),
             outputs: Vec::new(),
+            head,
             set,
             key,
             seat,
@@ -205,12 +116,12 @@ impl Core {
         self.effects.push_back(Effect::SetTimer(Timer::Tell, TELL_MS));
         for certificate in decided {
             // Decided before the crash, but not committed.
-            if certificate.info.number == self.decided.next() {
+            if certificate.info.number == self.decisions.last.next() {
                 self.decide(certificate);
             }
         }
         self.restore(outcomes, kept);
-        if self.changing {
+        if self.is_changing() {
             self.say_change();
         }
         if self.is_silent() {
@@ -221,7 +132,10 @@ impl Core {
 
     /// Takes a message from another validator, on a channel that proves its seat.
     pub fn handle_message(&mut self, from: u16, message: Message) {
-        if from == self.seat || usize::from(from) >= self.set.validators.len() || self.muted.contains(&from) {
+        if from == self.seat
+            || usize::from(from) >= self.set.validators.len()
+            || self.tick.muted.contains(&from)
+        {
             return;
         }
         match message {
@@ -249,27 +163,27 @@ impl Core {
                 }
             }
             Timer::Tell => {
-                self.costs.clear();
-                self.muted.clear();
-                self.answered.clear();
-                self.greeted.clear();
+                self.tick.costs.clear();
+                self.tick.muted.clear();
+                self.tick.answered.clear();
+                self.tick.greeted.clear();
                 self.effects.push_back(Effect::SetTimer(Timer::Tell, TELL_MS));
                 if self.is_to_tell() {
                     self.tell(To::Others);
                 }
-                let stands = self.decided == self.told && self.wanted && !self.changing;
-                if std::mem::replace(&mut self.stood, stands) && stands {
+                let stands = self.decisions.last == self.tick.decided && self.wanted && !self.is_changing();
+                if std::mem::replace(&mut self.tick.stood, stands) && stands {
                     self.wait();
                 }
-                self.told = self.decided;
-                let first = self.pending.keys().next().copied();
-                let awaited = first.filter(|number| !self.orders.contains_key(number));
-                if awaited.is_some() && awaited == std::mem::replace(&mut self.awaited, awaited) {
-                    self.overdue = awaited;
+                self.tick.decided = self.decisions.last;
+                let first = self.decisions.pending.keys().next().copied();
+                let awaited = first.filter(|number| !self.execution.orders.contains_key(number));
+                if awaited.is_some() && awaited == std::mem::replace(&mut self.tick.awaited, awaited) {
+                    self.decisions.overdue = awaited;
                 }
             }
             Timer::Protect => {
-                if let Some((_, is_over)) = &mut self.protecting {
+                if let Some(Protection { is_over, .. }) = &mut self.term.protection {
                     *is_over = true;
                 }
             }
@@ -280,12 +194,13 @@ impl Core {
     /// Sets whether the view's primary omits transactions that it should order. While it does, this validator
     /// complains, whatever is decided meanwhile.
     pub fn handle_neglect(&mut self, is_neglected: bool) {
-        let is_neglected = is_neglected && !self.changing;
-        if std::mem::replace(&mut self.neglected, is_neglected) == is_neglected {
+        let is_neglected = is_neglected && !self.is_changing();
+        if self.is_neglected() == is_neglected {
             return;
         }
+        self.view.phase = Phase::Active { is_neglected };
         match is_neglected {
-            true if !self.complains => self.complain(),
+            true if !self.view.complains => self.complain(),
             true => self.tell(To::Others),
             false => self.end_complaint(),
         }
@@ -305,32 +220,10 @@ impl Core {
         self.effects.pop_front()
     }
 
-    /// Returns the next record to make durable, with the outputs to send after it. Nothing of a later flush may
-    /// overtake an earlier one.
-    pub fn flush(&mut self) -> Option<Flush> {
-        let record = self.record();
-        // A record of a later epoch stays until that epoch begins.
-        let is_new = !self.observing
-            && self.ahead.is_none()
-            && self.recorded.as_ref().is_none_or(|recorded| {
-                // A prepare without a record of its own counts in `voted` once its batch is decided.
-                record.binds_beyond(recorded) || self.voted.min(self.decided) > recorded.voted
-            });
-        if !is_new && self.outputs.is_empty() {
-            return None;
-        }
-        let outputs = std::mem::take(&mut self.outputs);
-        let record = is_new.then_some(record).filter(|_| !lacks(Fault::ForgetRecord));
-        if record.is_some() {
-            self.recorded.clone_from(&record);
-        }
-        Some(Flush { record, outputs })
-    }
-
     /// Acts on the new state: votes, executes or orders, and sets or cancels patience.
     pub(crate) fn advance(&mut self) {
         let is_silent = self.is_silent();
-        if std::mem::replace(&mut self.was_silent, is_silent) && !is_silent {
+        if std::mem::replace(&mut self.memory.was_silent, is_silent) && !is_silent {
             self.speak();
             // The others still know it as silent.
             self.tell(To::Others);
@@ -352,7 +245,7 @@ impl Core {
 
     /// Whether the epoch's last batch is decided or committed.
     pub(crate) fn is_over(&self) -> bool {
-        let proof = self.proof.as_ref().map(|proof| &proof.info);
+        let proof = self.decisions.proof.as_ref().map(|proof| &proof.info);
         [Some(&self.head), proof].into_iter().flatten().any(|info| self.ends(info))
     }
 
@@ -363,60 +256,7 @@ impl Core {
 
     /// The token of the last decision.
     pub(crate) fn decided_token(&self) -> Digest {
-        let proof = self.proof.as_ref().map(|proof| &proof.info);
-        proof.filter(|info| info.number == self.decided).unwrap_or(&self.head).digest()
-    }
-
-    /// The view that this validator is in, or goes to.
-    pub fn view(&self) -> u64 {
-        self.view
-    }
-
-    /// Whether this validator has left the views below and waits for this one to begin.
-    pub fn is_changing(&self) -> bool {
-        self.changing
-    }
-
-    /// The seat of the view's primary.
-    pub fn primary(&self) -> u16 {
-        self.set.primary(self.view)
-    }
-
-    /// Whether this validator is the view's primary.
-    pub fn is_primary(&self) -> bool {
-        self.primary() == self.seat
-    }
-
-    /// The last decision that this validator knows.
-    pub fn decided(&self) -> BatchNumber {
-        self.decided
-    }
-
-    /// The last batch that this validator knows to be decided, or may have helped to decide by its vote. `None` while
-    /// it does not know its votes. The number survives restarts, because the record keeps a prepared batch before any
-    /// vote to commit it.
-    pub fn voted(&self) -> Option<BatchNumber> {
-        let prepared = self.prepared.as_ref().map_or(BatchNumber::GENESIS, |prepared| prepared.info.number);
-        (!self.is_silent()).then_some(prepared.max(self.decided))
-    }
-
-    /// Whether this validator wants another primary.
-    pub fn complains(&self) -> bool {
-        self.complains
-    }
-
-    /// The last status of each other validator, by seat.
-    pub fn heard(&self) -> &BTreeMap<u16, Status> {
-        &self.heard
-    }
-
-    /// How often the others agreed on an outcome other than this validator's.
-    pub fn divergences(&self) -> u64 {
-        self.divergences
-    }
-
-    /// Counts the prepares and the commits of the next batch to be decided.
-    pub fn votes(&self) -> (usize, usize) {
-        self.slots.get(&self.decided.next()).map_or((0, 0), |slot| (slot.prepares.len(), slot.commits.len()))
+        let proof = self.decisions.proof.as_ref().map(|proof| &proof.info);
+        proof.filter(|info| info.number == self.decisions.last).unwrap_or(&self.head).digest()
     }
 }

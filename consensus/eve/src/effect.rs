@@ -2,7 +2,7 @@
 
 use slipstream_types::{BatchNumber, Certificate, Digest};
 
-use super::{
+use crate::{
     message::{Evidence, Message, SignedOrder},
     record::Record,
 };

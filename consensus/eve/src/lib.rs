@@ -88,17 +88,22 @@ mod change;
 mod conduct;
 mod core;
 mod effect;
-mod memory;
+mod limits;
 mod message;
 mod misconduct;
 mod ordering;
 mod planted;
+mod queries;
 mod record;
+mod recording;
 mod setup;
+mod silence;
 mod slot;
+mod state;
 mod status;
 #[cfg(test)]
 mod tests;
+mod vote_memory;
 
 #[cfg(doc)]
 use slipstream_types::ValidatorSet;
@@ -108,10 +113,9 @@ pub use self::planted::{Fault, plant};
 pub use self::{
     core::Core,
     effect::{Effect, Flush, NoOutcome, Output, Timer, To, Work},
-    memory::Silence,
     message::{
-        Ballot, Evidence, Message, NewView, Order, Prepared, Signatures, SignedOrder, Status, Verify,
-        ViewChange, Vote,
+        Ballot, Evidence, Message, NewView, Order, Prepared, Signatures, SignedOrder, Silence, Status,
+        Verify, ViewChange, Vote,
     },
     record::Record,
     setup::{Kept, Outcome, Settings, Setup},

@@ -84,11 +84,11 @@ impl Ballot {
         CommitStatement::new(self.view, self.token).sign(key)
     }
 
-    pub(super) fn is_prepared_by(&self, domain: &Digest, key: &PublicKey, signature: &Signature) -> bool {
+    pub(crate) fn is_prepared_by(&self, domain: &Digest, key: &PublicKey, signature: &Signature) -> bool {
         key.verify(statement("slipstream/prepare/1", domain, self).as_bytes(), signature)
     }
 
-    pub(super) fn is_committed_by(&self, key: &PublicKey, signature: &Signature) -> bool {
+    pub(crate) fn is_committed_by(&self, key: &PublicKey, signature: &Signature) -> bool {
         CommitStatement::new(self.view, self.token).verify(key, signature)
     }
 }
@@ -263,7 +263,25 @@ pub struct Status {
     /// Whether the validator complains about what the primary omits from its batches. No decision ends that.
     pub neglected: bool,
     /// Why the validator signs nothing, or `None` if it signs.
-    pub silence: Option<crate::Silence>,
+    pub silence: Option<Silence>,
+}
+
+/// Why a running validator signs nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Silence {
+    /// It has no record of its votes, and waits for the statuses of a quorum.
+    Listening,
+    /// It may have voted up to this batch, and has lost those votes. It votes again once the others have decided that
+    /// batch.
+    LostVotes {
+        /// The last batch that it may have voted on.
+        until: BatchNumber,
+    },
+    /// Its votes are of a later epoch than its ledger. It votes once its ledger reaches that epoch.
+    LostLedger {
+        /// The epoch of its votes.
+        epoch: Epoch,
+    },
 }
 
 /// Two signed statements of one validator that exclude each other.

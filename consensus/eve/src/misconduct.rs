@@ -10,7 +10,7 @@ use crate::{
 
 /// Maximum number of contradictions that are kept and reported.
 const CONVICTED_MAX: usize = 64;
-/// Maximum number of costly messages of one validator in [`TELL_MS`](crate::core::TELL_MS): those that cost many signature checks,
+/// Maximum number of costly messages of one validator in [`TELL_MS`](crate::limits::TELL_MS): those that cost many signature checks,
 /// or many answers.
 const COSTLY_MAX: u8 = 16;
 
@@ -18,7 +18,7 @@ impl Core {
     /// Counts a costly message. Returns whether its sender stays within [`COSTLY_MAX`] until the next
     /// [`Timer::Tell`](crate::Timer::Tell).
     pub(crate) fn may_cost(&mut self, from: u16) -> bool {
-        let cost = self.costs.entry(from).or_default();
+        let cost = self.tick.costs.entry(from).or_default();
         *cost = cost.saturating_add(1);
         *cost <= COSTLY_MAX
     }
@@ -26,7 +26,7 @@ impl Core {
     /// Ignores a validator until the next [`Timer::Tell`](crate::Timer::Tell). It failed a check that costs more than
     /// it costs to fail it.
     pub(crate) fn mute(&mut self, from: u16) {
-        self.muted.insert(from);
+        self.tick.muted.insert(from);
     }
 
     pub(crate) fn take_evidence(&mut self, from: u16, evidence: Evidence) {
@@ -40,12 +40,12 @@ impl Core {
     pub(crate) fn convict(&mut self, evidence: Evidence) {
         let (view, number) = evidence.place();
         let place = (evidence.author(&self.set), view, number);
-        if self.convicted.len() < CONVICTED_MAX
+        if self.seen.convicted.len() < CONVICTED_MAX
             && !lacks(Fault::ForgetEvidence)
-            && !self.convicted.contains(&place)
+            && !self.seen.convicted.contains(&place)
             && evidence.is_valid(&self.set, &self.domain)
         {
-            self.convicted.insert(place);
+            self.seen.convicted.insert(place);
             self.output(Output::Convict(evidence.clone()));
             self.say(Message::Evidence(evidence));
         }

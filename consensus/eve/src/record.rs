@@ -3,10 +3,9 @@
 use serde::{Deserialize, Serialize};
 use slipstream_types::{BatchNumber, Certificate, Epoch, LedgerInfo, bounded::BoundedVec};
 
-use super::{
-    core::{Core, RECENT_MAX},
+use crate::{
+    limits::RECENT_MAX,
     message::{Ballot, Prepared},
-    planted::{Fault, lacks},
 };
 
 /// A validator's durable state, written before it says anything that follows from it. The driver keeps announced
@@ -91,31 +90,5 @@ impl Record {
             self.amnesia = Some((self.voted_up_to().max(number), self.view.max(view)));
         }
         self
-    }
-}
-
-impl Core {
-    /// The record of the present state.
-    pub(crate) fn record(&self) -> Record {
-        let uncommitted = self.recent.values().filter(|it| it.info.number > self.head.number);
-        let mut decided: Vec<_> = uncommitted.cloned().collect();
-        if decided.is_empty() {
-            decided.extend(self.proof.clone());
-        }
-        if lacks(Fault::ForgetDecisions) {
-            decided.clear();
-        }
-        let view = if lacks(Fault::ForgetView) { 0 } else { self.view };
-        Record {
-            epoch: self.set.epoch,
-            view,
-            changing: self.changing,
-            prepare: self.prepare.filter(|_| !self.prepared_own && !lacks(Fault::ForgetPrepare)),
-            prepared: self.prepared.clone(),
-            adopted: self.adopted.clone(),
-            amnesia: self.amnesia,
-            decided: BoundedVec::new(decided).expect("recent decisions are bounded"),
-            voted: self.voted,
-        }
     }
 }

@@ -13,16 +13,16 @@ const ANSWERS_MAX: u64 = 2;
 impl Core {
     pub(crate) fn status(&self) -> Status {
         let mut ordered = self.top();
-        while self.orders.contains_key(&ordered.next()) {
+        while self.execution.orders.contains_key(&ordered.next()) {
             ordered = ordered.next();
         }
         Status {
-            view: self.view,
-            changing: self.changing,
-            complains: self.complains,
-            decided: self.decided,
+            view: self.view.number,
+            changing: self.is_changing(),
+            complains: self.view.complains,
+            decided: self.decisions.last,
             ordered,
-            neglected: self.neglected,
+            neglected: self.is_neglected(),
             silence: self.silence(),
         }
     }
@@ -37,20 +37,22 @@ impl Core {
 
     /// Whether the others should get its status, though it sent it before.
     pub(crate) fn is_to_tell(&self) -> bool {
-        let alike = |status: &Status| (status.view, status.decided) == (self.view, self.decided);
-        let settled = self.heard.len() + 1 == self.set.validators.len() && self.heard.values().all(alike);
+        let alike =
+            |status: &Status| (status.view, status.decided) == (self.view.number, self.decisions.last);
+        let settled =
+            self.others.heard.len() + 1 == self.set.validators.len() && self.others.heard.values().all(alike);
         // An observer asks by its status, even while others decide.
-        self.observing || self.stands() && (self.expects() || self.is_silent() || !settled)
+        self.memory.observing || self.stands() && (self.expects() || self.is_silent() || !settled)
     }
 
     /// Whether nothing was decided since the last tick of [`Timer::Tell`](crate::Timer::Tell).
     fn stands(&self) -> bool {
-        self.decided == self.told
+        self.decisions.last == self.tick.decided
     }
 
     pub(crate) fn take_status(&mut self, from: u16, status: Status) {
-        self.heard.insert(from, status);
-        if self.observing {
+        self.others.heard.insert(from, status);
+        if self.memory.observing {
             self.wake();
         }
         self.hear_complaints();
@@ -65,26 +67,27 @@ impl Core {
         // While the chain makes progress, nobody sends a status unasked, and an observer would wait for one for ever.
         // The observer's tick comes at a fixed distance from this validator's. So whether something was decided since
         // this one's last tick must not matter.
-        if status.silence.is_some() && self.greeted.insert(from) {
+        if status.silence.is_some() && self.tick.greeted.insert(from) {
             self.tell(To::Seat(from));
         }
-        if status.decided < self.decided {
+        if status.decided < self.decisions.last {
             let missed = status.decided.after(1).through(status.decided.after(ANSWERS_MAX));
-            let recent: Vec<_> = missed.filter_map(|number| self.recent.get(&number).cloned()).collect();
+            let recent: Vec<_> =
+                missed.filter_map(|number| self.decisions.recent.get(&number).cloned()).collect();
             for certificate in recent {
                 self.output(send(Message::Decided(Box::new(certificate))));
             }
         }
-        if self.changing && status.view <= self.view && !self.is_silent() {
+        if self.is_changing() && status.view <= self.view.number && !self.is_silent() {
             let change = self.own_change();
             self.output(send(Message::ViewChange(Box::new(change))));
         }
-        if status.view < self.view || status.changing {
-            let new = self.new_view.clone().filter(|new| new.view >= status.view);
-            if let Some(new) = new.filter(|_| self.answered.insert(from)) {
+        if status.view < self.view.number || status.changing {
+            let new = self.others.new_view.clone().filter(|new| new.view >= status.view);
+            if let Some(new) = new.filter(|_| self.tick.answered.insert(from)) {
                 self.output(send(Message::NewView(Box::new(new))));
             }
-        } else if status.view == self.view && !self.changing {
+        } else if status.view == self.view.number && !self.is_changing() {
             self.repeat(from, status);
         }
     }
@@ -92,21 +95,21 @@ impl Core {
     /// Repeats the statements of this view that the other validator lacks.
     fn repeat(&mut self, from: u16, status: Status) {
         let send = |message| Output::Send(To::Seat(from), message);
-        let lacks_some = self.orders.keys().any(|number| *number > status.ordered);
-        if self.is_primary() && lacks_some && self.answered.insert(from) {
+        let lacks_some = self.execution.orders.keys().any(|number| *number > status.ordered);
+        if self.is_primary() && lacks_some && self.tick.answered.insert(from) {
             let lacks = |order: &&SignedOrder| order.order.number > status.ordered;
             let orders: Vec<_> =
-                self.orders.values().filter(lacks).take(ANSWERS_MAX as usize).cloned().collect();
+                self.execution.orders.values().filter(lacks).take(ANSWERS_MAX as usize).cloned().collect();
             orders.into_iter().for_each(|order| self.output(send(Message::Order(order))));
         }
         if self.is_silent() {
             return;
         }
-        let decided = self.decided;
-        let told = self.outcomes.keys().filter(|number| **number > decided);
+        let decided = self.decisions.last;
+        let told = self.execution.outcomes.keys().filter(|number| **number > decided);
         let own = told.filter_map(|number| Some(Message::Verify(Box::new(self.own_verify(*number)?))));
         let mut said: Vec<_> = own.collect();
-        if let Some(slot) = self.slots.get(&decided.next()) {
+        if let Some(slot) = self.term.slots.get(&decided.next()) {
             said.extend(slot.prepares.get(&self.seat).map(|vote| Message::Prepare(*vote)));
             said.extend(slot.commits.get(&self.seat).map(|vote| Message::Commit(*vote)));
         }

@@ -175,7 +175,7 @@ fn lost_data_is_not_forgotten() {
     let record = std::iter::from_fn(|| first.flush()).filter_map(|flush| flush.record).last();
     let again = core(Some(record.expect("it is on record")));
     assert_eq!(again.silence(), first.silence());
-    assert_eq!(again.amnesia, Some((BatchNumber::new(9), 3)));
+    assert_eq!(again.memory.amnesia, Some((BatchNumber::new(9), 3)));
 }
 
 /// A record of that epoch, of a validator that has signed nothing in it.

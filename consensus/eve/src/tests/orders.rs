@@ -6,7 +6,7 @@ use super::cases::{
     DOMAIN, awake, certificate, info, key, order, prepare, prepare_in, said, set, verify, verify_in,
 };
 use crate::{
-    Core, Effect, Evidence, Message, Order, Output, SignedOrder, Timer, Verify, Work, core::TELL_MS,
+    Core, Effect, Evidence, Message, Order, Output, SignedOrder, Timer, Verify, Work, limits::TELL_MS,
 };
 
 fn number(number: u64) -> BatchNumber {
@@ -24,7 +24,7 @@ fn work(core: &mut Core) -> Option<Work> {
 
 /// Counts the executors whose outcome of batch 1 counts.
 fn counted(core: &Core) -> usize {
-    core.slots.get(&number(1)).map_or(0, |slot| slot.verifies.len())
+    core.term.slots.get(&number(1)).map_or(0, |slot| slot.verifies.len())
 }
 
 fn told(order: SignedOrder, info: LedgerInfo) -> Message {
@@ -56,7 +56,7 @@ fn outcomes_count_under_their_primarys_order_alone() {
         let mut core = awake();
         core.handle_message(1, message);
         assert_eq!(
-            (counted(&core), core.muted.contains(&1)),
+            (counted(&core), core.tick.muted.contains(&1)),
             (usize::from(what == "right"), muted),
             "{what}"
         );

@@ -59,9 +59,9 @@ fn a_view_begins_once() {
     let mut core = awake();
     let late = prepared(0, 1, "late");
     begin(&mut core, 1, [Some(&late), None, None]);
-    assert_eq!(core.adopted, Some(late.clone()));
+    assert_eq!(core.term.adopted, Some(late.clone()));
     begin(&mut core, 1, [None; 3]);
-    assert_eq!(core.adopted, Some(late));
+    assert_eq!(core.term.adopted, Some(late));
 }
 
 /// Goal: the furthest prepared batch is adopted, whatever its view: what lies below it is decided. It is prepared only
@@ -72,7 +72,7 @@ fn the_furthest_prepared_batch_is_adopted_as_what_it_is() {
     let mut core = awake();
     said(&mut core);
     begin(&mut core, 2, [Some(&latest), Some(&furthest), None]);
-    assert_eq!(core.adopted.as_ref().map(|it| it.info.number), Some(number(2)));
+    assert_eq!(core.term.adopted.as_ref().map(|it| it.info.number), Some(number(2)));
     assert_eq!(prepares(said(&mut core)), [], "batch 1 is not known to be decided here");
     core.handle_message(0, Message::Decided(Box::new(certificate(1, 0..3))));
     assert_eq!(prepares(said(&mut core)), [number(2)]);
@@ -87,7 +87,7 @@ fn how_a_view_begins_and_ends_is_on_record() {
     let written = last_record(&mut core).unwrap();
     assert_eq!((written.view, written.changing, written.adopted.as_ref()), (1, false, Some(&late)));
     let again = self::core(Some(written));
-    assert_eq!((again.view(), again.adopted), (1, Some(late)));
+    assert_eq!((again.view(), again.term.adopted), (1, Some(late)));
     let change = |seat| ViewChange::new(2, seat, None, None, &DOMAIN, &key(seat));
     (0..2).for_each(|seat| core.handle_message(seat, Message::ViewChange(Box::new(change(seat)))));
     let written = last_record(&mut core).unwrap();
@@ -180,7 +180,7 @@ fn a_batch_costs_one_record() {
     });
     core.handle_executed(work.expect("it is executed"), Ok(info(1, "a")));
     core.handle_message(0, verify(&info(0, "genesis"), info(1, "a")));
-    assert_eq!((core.prepare.map(|it| it.number), records(&mut core)), (Some(number(1)), 0));
+    assert_eq!((core.memory.prepare.map(|it| it.ballot.number), records(&mut core)), (Some(number(1)), 0));
     (0..2).for_each(|seat| core.handle_message(seat, Message::Prepare(prepare(seat, 1, "a"))));
     assert_eq!(records(&mut core), 1);
     let ballot = prepare(0, 1, "a").ballot;
@@ -286,14 +286,14 @@ fn a_primary_that_returns_tells_no_second_order() {
     let record = || Some(Record { view: 0, ..record(0, 0) });
     let other = SignedOrder::new(Order { timestamp_ms: 7, ..order(0, 1).order }, &DOMAIN, &key(0));
     let mut core = seated(0, 0, record(), vec![order(0, 1), other]);
-    assert!(core.orders.is_empty() && core.spent, "nothing says which of them was told");
+    assert!(core.execution.orders.is_empty() && core.term.spent, "nothing says which of them was told");
     core.handle_wanted(true);
     let built = effects(&mut core).iter().any(|effect| matches!(effect, Effect::Build { .. }));
     assert!(!built, "a third would be one more");
     let core = seated(0, 0, record(), vec![order(0, 1)]);
-    assert_eq!(core.orders.keys().copied().collect::<Vec<_>>(), [number(1)]);
+    assert_eq!(core.execution.orders.keys().copied().collect::<Vec<_>>(), [number(1)]);
     let core = seated(0, 0, record(), vec![order(4, 1)]);
-    assert!(core.orders.is_empty() && !core.spent, "of a view that it is not in");
+    assert!(core.execution.orders.is_empty() && !core.term.spent, "of a view that it is not in");
 }
 
 /// Goal: a core that learns of a head other than its own outcome forgets all that builds on its own.
@@ -309,7 +309,7 @@ fn another_head_rolls_back_what_was_executed() {
     effects(&mut core);
     core.handle_committed(info(1, "others'"));
     let rolled_back = Effect::Rollback { to: number(1) };
-    assert!(core.outcomes.is_empty() && effects(&mut core).contains(&rolled_back));
+    assert!(core.execution.outcomes.is_empty() && effects(&mut core).contains(&rolled_back));
     core.handle_timer(Timer::Tell);
     assert_eq!(core.decided(), number(1));
 }

@@ -151,7 +151,7 @@ fn repeated_words_are_no_further_words() {
     for from in 0..3 {
         core.handle_message(from, Message::ViewChange(Box::new(plain(0))));
     }
-    assert_eq!((core.view(), core.changes.keys().copied().collect::<Vec<_>>()), (0, vec![0]));
+    assert_eq!((core.view(), core.others.changes.keys().copied().collect::<Vec<_>>()), (0, vec![0]));
     // Three include an honest one, and are followed; thirds would follow two.
     core.handle_message(1, Message::ViewChange(Box::new(plain(1))));
     assert_eq!(core.view(), 0);
@@ -165,7 +165,7 @@ fn repeated_words_are_no_further_words() {
     (0..3).for_each(|from| core.handle_message(from, Message::Prepare(vote)));
     let commit = Vote { ballot, signature: ballot.sign_commit(&key(3)) };
     (0..4).for_each(|from| core.handle_message(from, Message::Commit(commit)));
-    let slot = &core.slots[&ballot.number];
+    let slot = &core.term.slots[&ballot.number];
     assert_eq!(slot.prepares.keys().copied().collect::<Vec<_>>(), [0]);
     assert_eq!(slot.commits.keys().copied().collect::<Vec<_>>(), [3]);
 }
@@ -189,5 +189,5 @@ fn who_left_a_view_votes_in_it_no_more() {
         }
     }
     assert_eq!(core.decided(), BatchNumber::GENESIS);
-    assert!(core.slots.is_empty());
+    assert!(core.term.slots.is_empty());
 }

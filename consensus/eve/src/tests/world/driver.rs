@@ -74,7 +74,7 @@ impl World {
             return;
         }
         // The driver learns of a rollback when the work is done and on disk.
-        let is_void = self.nodes[usize::from(seat)].core.as_ref().unwrap().working != Some(work);
+        let is_void = self.nodes[usize::from(seat)].core.as_ref().unwrap().execution.working != Some(work);
         let info = self.execute(&before, &order.order, work.sequential);
         let node = &mut self.nodes[usize::from(seat)];
         if !is_void {

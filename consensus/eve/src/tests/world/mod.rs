@@ -200,7 +200,7 @@ impl World {
         };
         let mut core = Core::new(setup);
         core.handle_wanted(true);
-        for (number, (_, info)) in &core.outcomes {
+        for (number, (_, info)) in &core.execution.outcomes {
             node.held.insert(*number, info.clone());
         }
         node.core = Some(core);
@@ -326,14 +326,14 @@ impl World {
                 "{seat}: head {} {status:?} top {} working {:?} pending {:?} fetching {:?} silent {} amnesia {:?} adopted {:?} votes {:?} verifies {:?}",
                 node.disk.chain.len(),
                 core.top(),
-                core.working,
-                core.pending.keys().collect::<Vec<_>>(),
-                core.fetching,
+                core.execution.working,
+                core.decisions.pending.keys().collect::<Vec<_>>(),
+                core.decisions.fetching,
                 core.is_silent(),
-                core.amnesia,
-                core.adopted.as_ref().map(|it| (it.view, it.info.number)),
+                core.memory.amnesia,
+                core.term.adopted.as_ref().map(|it| (it.view, it.info.number)),
                 core.votes(),
-                core.slots.get(&core.decided.next()).map(|slot| slot.verifies.clone()),
+                core.term.slots.get(&core.decisions.last.next()).map(|slot| slot.verifies.clone()),
             )
         };
         self.nodes.iter().enumerate().map(line).collect::<Vec<_>>().join("\n")

@@ -1,81 +1,22 @@
 //! Finds out what a validator may have signed without knowing it. While that may exist, the validator is silent.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use serde::{Deserialize, Serialize};
-use slipstream_types::{BatchNumber, Certificate, Digest, Epoch};
+use slipstream_types::{BatchNumber, Certificate, Epoch};
 
 use crate::{
     core::Core,
     effect::To,
-    message::{Ballot, Prepared, Signatures, Status},
-    setup::Kept,
+    message::{Ballot, Prepared, Signatures, Silence, Status},
 };
-
-/// Why a running validator signs nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum Silence {
-    /// It has no record of its votes, and waits for the statuses of a quorum.
-    Listening,
-    /// It may have voted up to this batch, and has lost those votes. It votes again once the others have decided that
-    /// batch.
-    LostVotes {
-        /// The last batch that it may have voted on.
-        until: BatchNumber,
-    },
-    /// Its votes are of a later epoch than its ledger. It votes once its ledger reaches that epoch.
-    LostLedger {
-        /// The epoch of its votes.
-        epoch: Epoch,
-    },
-}
-
-/// The outcomes that were kept before a start, by view and number. This validator may have prepared them, though its
-/// record does not say so. See [`Record::prepare`](crate::Record::prepare).
-#[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct MayHavePrepared(BTreeMap<(u64, BatchNumber), BTreeSet<Digest>>);
-
-impl MayHavePrepared {
-    /// Collects the outcomes of one epoch: the same view number in another epoch is another view.
-    pub(crate) fn of(kept: &[Kept], epoch: Epoch) -> MayHavePrepared {
-        let mut all = MayHavePrepared::default();
-        for Kept { order, token } in kept.iter().filter(|kept| kept.order.order.epoch == epoch) {
-            all.0.entry((order.order.view, order.order.number)).or_default().insert(*token);
-        }
-        all
-    }
-
-    /// Whether this validator may have signed that prepare before the start.
-    pub(crate) fn contains(&self, ballot: &Ballot) -> bool {
-        self.tokens(ballot).is_some_and(|tokens| tokens.contains(&ballot.token))
-    }
-
-    /// Whether this validator may have signed another prepare of that view and number.
-    pub(crate) fn contradicts(&self, ballot: &Ballot) -> bool {
-        self.tokens(ballot).is_some_and(|tokens| tokens.iter().any(|token| *token != ballot.token))
-    }
-
-    fn tokens(&self, ballot: &Ballot) -> Option<&BTreeSet<Digest>> {
-        self.0.get(&(ballot.view, ballot.number))
-    }
-
-    /// Forgets decided outcomes. Returns the highest number forgotten, up to which this validator may have signed.
-    pub(crate) fn settle(&mut self, decided: BatchNumber) -> Option<BatchNumber> {
-        let settled = self.0.keys().map(|(_, number)| *number).filter(|number| *number <= decided).max();
-        self.0.retain(|(_, number), _| *number > decided);
-        settled
-    }
-}
 
 impl Core {
     /// Why this validator signs nothing now, or `None` if it signs.
     pub fn silence(&self) -> Option<Silence> {
-        if let Some(epoch) = self.ahead {
+        if let Some(epoch) = self.memory.ahead {
             return Some(Silence::LostLedger { epoch });
         }
-        let lost = self.amnesia.filter(|(number, _)| self.decided < *number);
+        let lost = self.memory.amnesia.filter(|(number, _)| self.decisions.last < *number);
         let lost = lost.map(|(until, _)| Silence::LostVotes { until });
-        lost.or(self.observing.then_some(Silence::Listening))
+        lost.or(self.memory.observing.then_some(Silence::Listening))
     }
 
     /// Whether it may have signed something that it does not know of.
@@ -90,11 +31,11 @@ impl Core {
     /// been its own. Only claims of more validators than may fail count, so no liar silences it. Losing data before the
     /// epoch's first decision counts as a lie.
     pub(crate) fn wake(&mut self) {
-        if self.heard.len() + 1 < self.set.quorum() {
+        if self.others.heard.len() + 1 < self.set.quorum() {
             return;
         }
-        self.observing = false;
-        let decided = self.heard_by_enough(|status| status.decided).max(self.decided);
+        self.memory.observing = false;
+        let decided = self.heard_by_enough(|status| status.decided).max(self.decisions.last);
         let view = self.heard_by_enough(|status| status.view);
         let begins = self.head.number == BatchNumber::GENESIS
             || self.set.epoch > Epoch(0) && self.head.epoch < self.set.epoch;
@@ -105,7 +46,7 @@ impl Core {
 
     /// The highest value that `max(u, r) + 1` others reached, one of which is honest.
     fn heard_by_enough<T: Ord + Copy + Default>(&self, measure: impl Fn(&Status) -> T) -> T {
-        let mut measures: Vec<_> = self.heard.values().map(measure).collect();
+        let mut measures: Vec<_> = self.others.heard.values().map(measure).collect();
         measures.sort_unstable_by(|a, b| b.cmp(a));
         let enough = self.set.matching().min(measures.len());
         enough.checked_sub(1).map_or(T::default(), |last| measures[last])
@@ -125,8 +66,12 @@ impl Core {
         let (view, number) = (prepared.view, prepared.info.number);
         // It may have prepared, without a record, an outcome that it keeps. A decided batch shows no vote that still
         // counts.
-        if number > self.decided
-            && !self.may_have_prepared.contains(&Ballot { view, number, token: prepared.info.digest() })
+        if number > self.decisions.last
+            && !self.memory.may_have_prepared.contains(&Ballot {
+                view,
+                number,
+                token: prepared.info.digest(),
+            })
         {
             self.recall_vote(number, view, &prepared.signatures);
         }
@@ -136,8 +81,8 @@ impl Core {
     /// written elsewhere, so its data is an old copy.
     fn recall_vote(&mut self, number: BatchNumber, view: u64, signatures: &Signatures) {
         let has_signed = signatures.iter().any(|(seat, _)| *seat == self.seat);
-        if self.settings.recalls_votes && has_signed && number > self.voted {
-            self.voted = number;
+        if self.settings.recalls_votes && has_signed && number > self.memory.voted {
+            self.memory.voted = number;
             self.forget(number, view);
         }
     }
@@ -149,8 +94,8 @@ impl Core {
         let view = self.heard_by_enough(|status| status.view).max(view);
         // Their statuses may lack the last decision, and the view that followed.
         let lost = (decided.after(2), view.saturating_add(1));
-        let known = self.amnesia.unwrap_or(lost);
-        self.amnesia = Some((lost.0.max(known.0), lost.1.max(known.1)));
+        let known = self.memory.amnesia.unwrap_or(lost);
+        self.memory.amnesia = Some((lost.0.max(known.0), lost.1.max(known.1)));
         self.tell(To::Others);
     }
 }

@@ -1,0 +1,135 @@
+//! The parts of a [`Core`](crate::Core)'s state: its view, that view's term, decisions, executions and other validators.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use slipstream_types::{BatchNumber, Certificate, Digest, LedgerInfo};
+
+use crate::{
+    effect::Work,
+    message::{NewView, Prepared, SignedOrder, Status, ViewChange},
+    slot::Slot,
+};
+
+/// The view that the validator is in, or goes to.
+#[derive(Clone, Debug)]
+pub(crate) struct CurrentView {
+    pub(crate) number: u64,
+    pub(crate) phase: Phase,
+    /// Whether this validator wants another primary.
+    pub(crate) complains: bool,
+    /// Views since the last decision.
+    pub(crate) attempts: u32,
+}
+
+/// Whether the view has begun.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Phase {
+    /// The validator left the views below, and waits for this one to begin.
+    Changing,
+    /// The view has begun.
+    Active {
+        /// Whether its primary omits transactions that it should order, as this validator's driver sees it.
+        is_neglected: bool,
+    },
+}
+
+impl Phase {
+    /// A view that has begun, and whose primary omits nothing.
+    pub(crate) const BEGUN: Phase = Phase::Active { is_neglected: false };
+}
+
+/// The state of one view, which no other view inherits: votes and statements count only in their own view.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Term {
+    /// Decisions of the view, and what stalls count for.
+    pub(crate) decided: u64,
+    /// The statements on each number above the last decision.
+    pub(crate) slots: BTreeMap<BatchNumber, Slot>,
+    /// Digests of this view's orders, which the next orders name as their parents.
+    pub(crate) links: BTreeMap<BatchNumber, Digest>,
+    /// The outcome that this view must decide first.
+    pub(crate) adopted: Option<Prepared>,
+    /// The first order of this view that no honest primary would have sent.
+    pub(crate) refused: Option<BatchNumber>,
+    /// Orders of this view were dropped. If this validator is the primary, it has forgotten them, so it orders nothing
+    /// else in this view.
+    pub(crate) spent: bool,
+    pub(crate) protection: Option<Protection>,
+}
+
+/// Extra protection of a batch: the wait for all executors' tokens.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Protection {
+    pub(crate) number: BatchNumber,
+    pub(crate) is_over: bool,
+}
+
+/// The decided batches.
+#[derive(Clone, Debug)]
+pub(crate) struct Decisions {
+    /// The last batch that is known to be decided. It may not be committed yet.
+    pub(crate) last: BatchNumber,
+    /// The highest certificate of this epoch that this validator has. Sync may have committed more.
+    pub(crate) proof: Option<Certificate>,
+    pub(crate) recent: BTreeMap<BatchNumber, Certificate>,
+    /// Decided batches that wait for their outcome before they are handed out for commit.
+    pub(crate) pending: BTreeMap<BatchNumber, Certificate>,
+    pub(crate) fetching: Option<BatchNumber>,
+    /// A pending batch to fetch: its order is no longer expected, or this validator has another outcome of it.
+    pub(crate) overdue: Option<BatchNumber>,
+}
+
+/// The orders and what their execution gave.
+#[derive(Clone, Debug)]
+pub(crate) struct Execution {
+    /// Orders to execute, by number.
+    pub(crate) orders: BTreeMap<BatchNumber, SignedOrder>,
+    /// Each is executed on the one before, the first on the head. Fetched ones have no order.
+    pub(crate) outcomes: BTreeMap<BatchNumber, (Option<SignedOrder>, LedgerInfo)>,
+    pub(crate) working: Option<Work>,
+    /// Grows with every rollback.
+    pub(crate) generation: u64,
+    /// Batches up to this one are executed sequentially.
+    pub(crate) careful_to: BatchNumber,
+}
+
+/// What the other validators said of themselves.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Others {
+    /// The last status of each.
+    pub(crate) heard: BTreeMap<u16, Status>,
+    /// The last view change of each, and this validator's own.
+    pub(crate) changes: BTreeMap<u16, ViewChange>,
+    /// The beginning of the present view, or of the last one that began.
+    pub(crate) new_view: Option<NewView>,
+}
+
+/// What happened since the last tick of [`Timer::Tell`](crate::Timer::Tell), and what was so at that tick.
+#[derive(Clone, Debug)]
+pub(crate) struct Tick {
+    /// Seats that got orders or a new view since.
+    pub(crate) answered: BTreeSet<u16>,
+    /// Seats that got this validator's status in reply to theirs since.
+    pub(crate) greeted: BTreeSet<u16>,
+    /// Costly messages of each seat since.
+    pub(crate) costs: BTreeMap<u16, u8>,
+    /// Seats whose messages failed verification since.
+    pub(crate) muted: BTreeSet<u16>,
+    /// The last decision at the tick.
+    pub(crate) decided: BatchNumber,
+    /// At the tick, a batch was due and none had been decided since the tick before.
+    pub(crate) stood: bool,
+    /// The first pending batch without an order at the tick.
+    pub(crate) awaited: Option<BatchNumber>,
+}
+
+/// The contradictions and divergences that this validator saw.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct SeenFaults {
+    /// Author, view and number of each proven contradiction.
+    pub(crate) convicted: BTreeSet<(u16, u64, BatchNumber)>,
+    /// How often the others agreed on an outcome other than this validator's.
+    pub(crate) divergences: u64,
+    /// Decisions since the last divergence.
+    pub(crate) clean: u64,
+}
