@@ -100,7 +100,7 @@ impl Core {
         }
         match certificate.verify(&self.set) {
             Ok(()) => {
-                self.recall(&certificate);
+                self.handle_certificate(&certificate);
                 self.decide(certificate);
             }
             Err(_) => self.mute(from),
@@ -191,7 +191,7 @@ impl Core {
             Some(Protection { is_over, .. }) => is_over,
             None => {
                 self.term.protection = Some(Protection { number, is_over: false });
-                self.effects.push_back(Effect::SetTimer(Timer::Protect, self.settings.protect_wait_ms));
+                self.timers.set(Timer::Protect, self.settings.protect_wait_ms);
                 false
             }
         }
@@ -259,11 +259,9 @@ impl Core {
         self.memory.amnesia.take_if(|(number, view)| decided >= *number && self.view.number > *view);
         self.view.attempts = 0;
         self.term.refused.take_if(|refused| *refused <= decided);
-        if std::mem::take(&mut self.patient) {
-            self.effects.push_back(Effect::CancelTimer(Timer::Patience));
-        }
+        self.timers.cancel(Timer::Patience);
         if self.term.protection.take().is_some() {
-            self.effects.push_back(Effect::CancelTimer(Timer::Protect));
+            self.timers.cancel(Timer::Protect);
         }
         self.end_complaint();
     }

@@ -4,7 +4,7 @@ use slipstream_types::BatchNumber;
 
 use crate::{
     core::Core,
-    effect::{Effect, Timer, To},
+    effect::{Timer, To},
     limits::RECENT_MAX,
     message::{Message, NewView, Prepared, ViewChange},
     planted::{Fault, lacks},
@@ -105,9 +105,7 @@ impl Core {
     }
 
     fn reset_patience(&mut self) {
-        if std::mem::take(&mut self.patient) {
-            self.effects.push_back(Effect::CancelTimer(Timer::Patience));
-        }
+        self.timers.cancel(Timer::Patience);
     }
 
     /// Sends what this validator knows of the views that it left.
@@ -231,7 +229,7 @@ impl Core {
     /// Takes a verified certificate that came inside another message.
     fn learn(&mut self, certificate: slipstream_types::Certificate) {
         let number = certificate.info.number;
-        self.recall(&certificate);
+        self.handle_certificate(&certificate);
         if number == self.decisions.last.next()
             && !self.is_over()
             && self.decisions.pending.len() < RECENT_MAX
@@ -260,9 +258,8 @@ impl Core {
     /// Sets the patience timer while the primary is expected to act, and cancels it otherwise.
     pub(crate) fn watch(&mut self) {
         let expects = self.expects() && !self.is_over() && !self.is_silent();
-        if expects && !self.patient {
-            self.patient = true;
-            self.effects.push_back(Effect::SetTimer(Timer::Patience, self.patience_ms()));
+        if expects && !self.timers.is_set(Timer::Patience) {
+            self.timers.set(Timer::Patience, self.patience_ms());
         } else if !expects {
             self.reset_patience();
         }

@@ -9,6 +9,7 @@ use slipstream_types::{BatchNumber, Certificate, LedgerInfo};
 
 use crate::{
     core::Core,
+    effect::Timer,
     message::{Prepared, Status, ViewChange, Vote},
 };
 
@@ -27,7 +28,7 @@ impl Core {
     /// * links, certificates and doubts of committed batches;
     /// * `attempts`, which sets how long a timer runs, and `careful_to`, which sets how a batch is executed;
     /// * `tick`, but for the muted seats: it limits repetition between two ticks of
-    ///   [`Timer::Tell`](crate::Timer::Tell). Model checkers let that timer tick twice at a time, and let nobody send
+    ///   [`Timer::Tell`]. Model checkers let that timer tick twice at a time, and let nobody send
     ///   more than a core takes between the ticks;
     /// * `generation`, which tells results of rolled-back work apart: model checkers end work at once;
     /// * `divergences` and `convicted`, which are for the operator;
@@ -67,7 +68,8 @@ impl Core {
         self.execution.working.map(|it| (it.view, it.number)).hash(hasher);
         (self.term.refused, self.term.spent, self.memory.observing, self.memory.amnesia).hash(hasher);
         (self.memory.ahead, self.memory.voted, self.is_neglected()).hash(hasher);
-        (self.wanted, self.patient, self.term.protection, &self.tick.muted).hash(hasher);
+        (self.wanted, self.timers.is_set(Timer::Patience), self.term.protection, &self.tick.muted)
+            .hash(hasher);
         for (seat, status) in &self.others.heard {
             self.heeded(status).map(|it| (seat, it)).hash(hasher);
         }

@@ -1,6 +1,19 @@
-//! [`Core`]: one validator's state, its inputs and its outputs.
+//! [`Core`]: one validator's decisions, without I/O, threads or clock.
+//!
+//! Events go in through `handle_…(event, now)`. Effects come out of [`Core::poll_effect`], and the time of the next call
+//! comes out of [`Core::poll_timeout`]. So a simulator runs the same core that ships, and the same events give the same
+//! decisions. What rests on a durable record comes out of [`Core::poll_flush`].
+//!
+//! Call order: after every `handle_…` the driver takes and performs effects in order until none is left. Then it asks
+//! for a flush, unless the record of the last one is still being written, and for the timeout. It calls
+//! [`Core::handle_timeout`] at that time or later; an earlier call changes nothing. `now` never decreases between calls,
+//! but it may stay the same. Each [`Core::handle_timeout`] fires one timer, so the next timeout may have come too.
+//! Without a timeout, only an event can change anything.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Instant,
+};
 
 use slipstream_types::{BatchNumber, Certificate, Digest, LedgerInfo, SecretKey, ValidatorSet};
 
@@ -11,6 +24,7 @@ use crate::{
     record::Record,
     setup::{Kept, Outcome, Settings, Setup},
     state::{CurrentView, Decisions, Execution, Others, Phase, Protection, SeenFaults, Term, Tick},
+    timers::Timers,
     vote_memory::{MayHavePrepared, OwnPrepare, VoteMemory},
 };
 
@@ -34,14 +48,14 @@ pub struct Core {
     pub(crate) seen: SeenFaults,
     /// Whether a batch is due, as the driver sees it.
     pub(crate) wanted: bool,
-    pub(crate) patient: bool,
+    pub(crate) timers: Timers,
     pub(crate) effects: VecDeque<Effect>,
     pub(crate) outputs: Vec<Output>,
 }
 
 impl Core {
     /// Makes a validator that starts anew, or continues from its record.
-    pub fn new(setup: Setup) -> Core {
+    pub fn new(setup: Setup, now: Instant) -> Core {
         let Setup { set, key, seat, domain, settings, head, certificate, record, outcomes, kept } = setup;
         // A record of an earlier epoch leaves this validator free to vote.
         let observing = record.is_none() && set.quorum() > 1;
@@ -98,7 +112,7 @@ impl Core {
             },
             seen: SeenFaults::default(),
             wanted: false,
-            patient: false,
+            timers: Timers::new(now),
             effects: VecDeque::new(),
             outputs: Vec::new(),
             head,
@@ -113,7 +127,7 @@ impl Core {
     }
 
     fn resume(&mut self, decided: Vec<Certificate>, outcomes: Vec<Outcome>, kept: Vec<Kept>) {
-        self.effects.push_back(Effect::SetTimer(Timer::Tell, TELL_MS));
+        self.timers.set(Timer::Tell, TELL_MS);
         for certificate in decided {
             // Decided before the crash, but not committed.
             if certificate.info.number == self.decisions.last.next() {
@@ -131,7 +145,8 @@ impl Core {
     }
 
     /// Takes a message from another validator, on a channel that proves its seat.
-    pub fn handle_message(&mut self, from: u16, message: Message) {
+    pub fn handle_message(&mut self, from: u16, message: Message, now: Instant) {
+        self.timers.note(now);
         if from == self.seat
             || usize::from(from) >= self.set.validators.len()
             || self.tick.muted.contains(&from)
@@ -153,21 +168,28 @@ impl Core {
         self.advance();
     }
 
-    /// Call when `timer` fires.
-    pub fn handle_timer(&mut self, timer: Timer) {
+    /// Call when the time of [`Core::poll_timeout`] has come. Fires the timer that is due first.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if let Some((timer, at)) = self.timers.first()
+            && at <= now
+        {
+            self.handle_timer(timer, now);
+        }
+    }
+
+    /// Fires a timer, due or not. For model checkers, which choose what happens first.
+    pub fn handle_timer(&mut self, timer: Timer, now: Instant) {
+        self.timers.note(now);
+        let was_set = self.timers.cancel(timer);
         match timer {
-            // A cancelled timer may still fire.
-            Timer::Patience => {
-                if std::mem::take(&mut self.patient) {
-                    self.complain();
-                }
-            }
+            Timer::Patience if was_set => self.complain(),
+            Timer::Patience => {}
             Timer::Tell => {
                 self.tick.costs.clear();
                 self.tick.muted.clear();
                 self.tick.answered.clear();
                 self.tick.greeted.clear();
-                self.effects.push_back(Effect::SetTimer(Timer::Tell, TELL_MS));
+                self.timers.set(Timer::Tell, TELL_MS);
                 if self.is_to_tell() {
                     self.tell(To::Others);
                 }
@@ -193,7 +215,8 @@ impl Core {
 
     /// Sets whether the view's primary omits transactions that it should order. While it does, this validator
     /// complains, whatever is decided meanwhile.
-    pub fn handle_neglect(&mut self, is_neglected: bool) {
+    pub fn handle_neglect(&mut self, is_neglected: bool, now: Instant) {
+        self.timers.note(now);
         let is_neglected = is_neglected && !self.is_changing();
         if self.is_neglected() == is_neglected {
             return;
@@ -208,16 +231,22 @@ impl Core {
     }
 
     /// Sets whether a batch is due, as the driver sees it.
-    pub fn handle_wanted(&mut self, is_wanted: bool) {
+    pub fn handle_wanted(&mut self, is_wanted: bool, now: Instant) {
+        self.timers.note(now);
         if self.wanted != is_wanted {
             self.wanted = is_wanted;
             self.advance();
         }
     }
 
-    /// Returns the next effect that the driver must carry out at once.
-    pub fn next_effect(&mut self) -> Option<Effect> {
+    /// Returns the next effect, which the driver must carry out at once, or `None` until another event.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
+    }
+
+    /// Returns the time of the next [`Core::handle_timeout`] if no event comes first.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.first().map(|(_, at)| at)
     }
 
     /// Acts on the new state: votes, executes or orders, and sets or cancels patience.

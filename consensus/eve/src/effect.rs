@@ -37,10 +37,6 @@ pub enum Effect {
         /// The certificate of the decided batch.
         certificate: Box<Certificate>,
     },
-    /// Call `handle_timer` after that number of milliseconds. Replaces an earlier timer of the same name.
-    SetTimer(Timer, u64),
-    /// Cancel the timer of that name.
-    CancelTimer(Timer),
 }
 
 /// One execution. A result of another generation belongs to a history that was rolled back.

@@ -16,8 +16,9 @@
 //! lies. It differs from the paper in three points. Validators agree on one batch after the other, while they already
 //! execute later ones. A view ends only when a quorum complains about it. Every retransmission answers a [`Status`].
 //!
-//! [`Core`] is one validator, without store, clock, lock, task or thread. Its driver feeds it one input after another. The core
-//! returns what to do at once ([`Core::next_effect`]), and what to emit once a record is durable ([`Core::flush`]).
+//! [`Core`] is one validator, without store, clock, lock, task or thread. Events go in through `handle_…(event, now)`.
+//! Effects come out of [`Core::poll_effect`], what to emit once a record is durable out of [`Core::poll_flush`], and the
+//! time of the next call out of [`Core::poll_timeout`].
 //!
 //! # Why no two batches of one number are certified
 //!
@@ -103,6 +104,7 @@ mod state;
 mod status;
 #[cfg(test)]
 mod tests;
+mod timers;
 mod vote_memory;
 
 #[cfg(doc)]

@@ -1,5 +1,7 @@
 //! Chooses the next batch to order or execute, and the outcome that it builds on.
 
+use std::time::Instant;
+
 use slipstream_types::{BatchNumber, Digest, LedgerInfo};
 
 use crate::{
@@ -42,7 +44,8 @@ impl Core {
 
     /// Takes a wanted order that the view's primary sent without the body that it names. A primary could send any
     /// number of those.
-    pub fn handle_misfit(&mut self, signed: &SignedOrder) {
+    pub fn handle_misfit(&mut self, signed: &SignedOrder, now: Instant) {
+        self.timers.note(now);
         let number = signed.order.number;
         match self.wants(&signed.order) {
             true if number > self.decisions.last => self.refuse(number),
@@ -71,7 +74,8 @@ impl Core {
     }
 
     /// Call when the primary's own batch is built, executed and durable.
-    pub fn handle_built(&mut self, work: Work, order: SignedOrder, info: LedgerInfo) {
+    pub fn handle_built(&mut self, work: Work, order: SignedOrder, info: LedgerInfo, now: Instant) {
+        self.timers.note(now);
         let number = work.number;
         let is_open =
             !self.is_changing() && order.order.view == self.view.number && number > self.decisions.last;
@@ -99,7 +103,8 @@ impl Core {
     }
 
     /// Call when an order was executed and its outcome is durable, or when it has none.
-    pub fn handle_executed(&mut self, work: Work, result: Result<LedgerInfo, NoOutcome>) {
+    pub fn handle_executed(&mut self, work: Work, result: Result<LedgerInfo, NoOutcome>, now: Instant) {
+        self.timers.note(now);
         if self.execution.working != Some(work) {
             return;
         }
@@ -125,7 +130,8 @@ impl Core {
     }
 
     /// Call when the fetched outcome is here and durable.
-    pub fn handle_fetched(&mut self, number: BatchNumber) {
+    pub fn handle_fetched(&mut self, number: BatchNumber, now: Instant) {
+        self.timers.note(now);
         if let Some(certificate) = self.decisions.pending.get(&number).filter(|_| number == self.top().next())
         {
             self.execution.outcomes.insert(number, (None, certificate.info.clone()));
@@ -134,7 +140,8 @@ impl Core {
     }
 
     /// Call when the store has another head.
-    pub fn handle_committed(&mut self, head: LedgerInfo) {
+    pub fn handle_committed(&mut self, head: LedgerInfo, now: Instant) {
+        self.timers.note(now);
         let number = head.number;
         if number <= self.head.number {
             return;

@@ -1,10 +1,10 @@
 //! What a driver may ask a [`Core`] at any time.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Instant};
 
 use slipstream_types::BatchNumber;
 
-use crate::{core::Core, message::Status, state::Phase};
+use crate::{core::Core, effect::Timer, message::Status, state::Phase};
 
 impl Core {
     /// The view that this validator is in, or goes to.
@@ -20,6 +20,11 @@ impl Core {
     /// Whether the view's primary omits transactions that it should order, as this validator's driver sees it.
     pub(crate) fn is_neglected(&self) -> bool {
         self.view.phase == Phase::Active { is_neglected: true }
+    }
+
+    /// The timers that are set, and when each is due.
+    pub fn timers(&self) -> &BTreeMap<Timer, Instant> {
+        self.timers.deadlines()
     }
 
     /// The seat of the view's primary.

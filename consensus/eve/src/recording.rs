@@ -12,7 +12,7 @@ use crate::{
 impl Core {
     /// Returns the next record to make durable, with the outputs to send after it. Nothing of a later flush may
     /// overtake an earlier one.
-    pub fn flush(&mut self) -> Option<Flush> {
+    pub fn poll_flush(&mut self) -> Option<Flush> {
         let record = self.record();
         // A record of a later epoch stays until that epoch begins.
         let is_new = !self.memory.observing

@@ -54,7 +54,7 @@ impl Core {
 
     /// Takes a verified certificate, such as one from sync. If it carries this validator's own signature, it shows
     /// whether the record lacks that vote.
-    pub fn recall(&mut self, certificate: &Certificate) {
+    pub fn handle_certificate(&mut self, certificate: &Certificate) {
         if certificate.info.epoch == self.set.epoch {
             let signatures = &certificate.signatures;
             self.recall_vote(certificate.info.number, certificate.view, signatures);

@@ -1,6 +1,6 @@
 //! [`Constants`]: the constants of a model during a search.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Instant};
 
 use slipstream_eve::{Order, Settings, SignedOrder};
 use slipstream_testkit::{info, keys, set};
@@ -29,6 +29,8 @@ pub(crate) struct Constants {
     pub(crate) keys: Vec<SecretKey>,
     pub(crate) domain: Digest,
     pub(crate) genesis: LedgerInfo,
+    /// The time of all inputs to cores: a search has no clock.
+    pub(crate) now: Instant,
     pub(crate) bounds: Bounds,
     /// Seats that run a core.
     pub(crate) honest: Vec<u16>,
@@ -52,6 +54,7 @@ impl Constants {
             keys,
             domain: Digest::tagged("model", b""),
             genesis,
+            now: Instant::now(),
             honest: (0..SEATS).filter(|seat| !away.contains(&Some(*seat))).collect(),
             liar: bounds.liar,
             bounds,

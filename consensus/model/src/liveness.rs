@@ -44,7 +44,7 @@ pub(crate) fn go_on(constants: &Constants, nodes: Vec<Node>) -> Option<u64> {
             if messages > MESSAGES_MAX {
                 return None;
             }
-            let before = life.nodes[index].timers.clone();
+            let before = life.nodes[index].timers(constants);
             let output = life.nodes[index].take(constants, from, message, None);
             life.heed(index, &before, output);
         } else {
@@ -60,7 +60,7 @@ impl LivenessRun<'_> {
         let (&(index, timer), &end_ms) = self.ends.iter().min_by_key(|(_, end_ms)| **end_ms)?;
         self.now_ms = end_ms;
         self.ends.remove(&(index, timer));
-        let mut before = self.nodes[index].timers.clone();
+        let mut before = self.nodes[index].timers(self.constants);
         before.remove(&timer);
         let output = self.nodes[index].tick(self.constants, timer, None);
         self.heed(index, &before, output);
@@ -70,9 +70,9 @@ impl LivenessRun<'_> {
     /// Sends what was said, and sets the timers.
     fn heed(&mut self, index: usize, before: &BTreeMap<Timer, u64>, output: NodeOutput) {
         let node = &self.nodes[index];
-        let from = node.seat;
-        self.ends.retain(|(it, timer), _| *it != index || node.timers.contains_key(timer));
-        for (timer, after_ms) in &node.timers {
+        let (from, timers) = (node.seat, node.timers(self.constants));
+        self.ends.retain(|(it, timer), _| *it != index || timers.contains_key(timer));
+        for (timer, after_ms) in &timers {
             if !before.contains_key(timer) || !self.ends.contains_key(&(index, *timer)) {
                 self.ends.insert((index, *timer), self.now_ms + after_ms);
             }

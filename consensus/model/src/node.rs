@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
+    time::Instant,
 };
 
 use slipstream_eve::{
@@ -51,8 +52,6 @@ pub(crate) struct Node {
     held: BTreeMap<BatchNumber, LedgerInfo>,
     /// A build above the bound, which is held back.
     building: Option<(Work, Digest)>,
-    /// The running timers, with the milliseconds that they were set to.
-    pub(crate) timers: BTreeMap<Timer, u64>,
     /// Restarts so far: a batch built after a restart is another one.
     restarts: u8,
     /// The number of the last batch that it builds.
@@ -79,14 +78,13 @@ impl Node {
             disk: Disk::default(),
             held: BTreeMap::new(),
             building: None,
-            timers: BTreeMap::new(),
             restarts: 0,
             last_batch: constants.bounds.batches,
             is_searched: true,
         };
         let others = constants.honest.iter().filter(|it| **it != seat);
         for other in others.take(constants.set.quorum() - 1) {
-            node.core.handle_message(*other, Message::Status(asks(0, 0)));
+            node.core.handle_message(*other, Message::Status(asks(0, 0)), constants.now);
         }
         let output = node.settle(constants, None);
         (node, output)
@@ -96,7 +94,7 @@ impl Node {
     pub(crate) fn restart(&mut self, constants: &Constants) -> NodeOutput {
         self.restarts += 1;
         self.core = boot(constants, self.seat, &self.disk);
-        (self.held, self.building, self.timers) = Default::default();
+        (self.held, self.building) = Default::default();
         for Outcome { info, .. } in self.disk.linked(&constants.genesis) {
             self.held.insert(info.number, info);
         }
@@ -110,7 +108,7 @@ impl Node {
         message: Message,
         cut: Option<CrashPoint>,
     ) -> NodeOutput {
-        self.core.handle_message(from, message);
+        self.core.handle_message(from, message, constants.now);
         self.settle(constants, cut)
     }
 
@@ -121,10 +119,10 @@ impl Node {
         timer: Timer,
         cut: Option<CrashPoint>,
     ) -> NodeOutput {
-        if self.timers.remove(&timer).is_none() {
+        if !self.core.timers().contains_key(&timer) {
             return NodeOutput::default();
         }
-        self.core.handle_timer(timer);
+        self.core.handle_timer(timer, constants.now);
         self.settle(constants, cut)
     }
 
@@ -159,6 +157,12 @@ impl Node {
         said
     }
 
+    /// The running timers, with the milliseconds that they were set to: the core's time stands still.
+    pub(crate) fn timers(&self, constants: &Constants) -> BTreeMap<Timer, u64> {
+        let after_ms = |at: &Instant| (*at - constants.now).as_millis() as u64;
+        self.core.timers().iter().map(|(timer, at)| (*timer, after_ms(at))).collect()
+    }
+
     pub(crate) fn head(&self) -> u64 {
         self.disk.chain.len() as u64
     }
@@ -186,10 +190,10 @@ impl Node {
     fn settle(&mut self, constants: &Constants, cut: Option<CrashPoint>) -> NodeOutput {
         let mut step = NodeOutput::default();
         loop {
-            while let Some(effect) = self.core.next_effect() {
+            while let Some(effect) = self.core.poll_effect() {
                 self.effect(constants, effect);
             }
-            let Some(flush) = self.core.flush() else {
+            let Some(flush) = self.core.poll_flush() else {
                 if self.loses_patience(constants) {
                     continue;
                 }
@@ -224,9 +228,9 @@ impl Node {
     fn loses_patience(&mut self, constants: &Constants) -> bool {
         let is_due =
             self.is_searched && !self.core.complains() && self.core.view() < constants.bounds.last_view;
-        let ends = is_due && self.timers.remove(&Timer::Patience).is_some();
+        let ends = is_due && self.core.timers().contains_key(&Timer::Patience);
         if ends {
-            self.core.handle_timer(Timer::Patience);
+            self.core.handle_timer(Timer::Patience, constants.now);
         }
         ends
     }
@@ -239,7 +243,7 @@ impl Node {
             Effect::Build { work, parent } => self.build(constants, work, parent),
             Effect::Execute { work, order } => {
                 let info = self.execute(constants, work.number, &order);
-                self.core.handle_executed(work, Ok(info));
+                self.core.handle_executed(work, Ok(info), constants.now);
             }
             Effect::Rollback { to } => {
                 self.held.retain(|number, _| *number <= to);
@@ -248,13 +252,7 @@ impl Node {
             Effect::Fetch { certificate } => {
                 let info = certificate.info;
                 self.held.insert(info.number, info.clone());
-                self.core.handle_fetched(info.number);
-            }
-            Effect::SetTimer(timer, after_ms) => {
-                self.timers.insert(timer, after_ms);
-            }
-            Effect::CancelTimer(timer) => {
-                self.timers.remove(&timer);
+                self.core.handle_fetched(info.number, constants.now);
             }
         }
     }
@@ -262,7 +260,7 @@ impl Node {
     fn build(&mut self, constants: &Constants, work: Work, parent: Digest) {
         let order = constants.order(work.view, work.number.get(), parent, self.restarts);
         let info = self.execute(constants, work.number, &order);
-        self.core.handle_built(work, order, info);
+        self.core.handle_built(work, order, info, constants.now);
     }
 
     fn execute(&mut self, constants: &Constants, number: BatchNumber, order: &SignedOrder) -> LedgerInfo {
@@ -295,7 +293,7 @@ impl Node {
         }
         self.disk.chain.push(info.clone());
         self.disk.outcomes.retain(|(_, it)| it.info.number > info.number);
-        self.core.handle_committed(info.clone());
+        self.core.handle_committed(info.clone(), constants.now);
         self.held.retain(|number, _| *number > info.number);
     }
 }
@@ -329,21 +327,24 @@ impl Disk {
 
 fn boot(constants: &Constants, seat: u16, disk: &Disk) -> Core {
     let head = disk.chain.last().unwrap_or(&constants.genesis).clone();
-    let mut core = Core::new(Setup {
-        set: constants.set.clone(),
-        key: constants.key(seat).clone(),
-        seat,
-        domain: constants.domain,
-        settings: SETTINGS,
-        head,
-        certificate: None,
-        record: disk.record.clone(),
-        outcomes: disk.linked(&constants.genesis),
-        kept: disk.outcomes.iter().map(|(_, it)| Kept::from(it)).collect(),
-    });
-    core.handle_wanted(true);
+    let mut core = Core::new(
+        Setup {
+            set: constants.set.clone(),
+            key: constants.key(seat).clone(),
+            seat,
+            domain: constants.domain,
+            settings: SETTINGS,
+            head,
+            certificate: None,
+            record: disk.record.clone(),
+            outcomes: disk.linked(&constants.genesis),
+            kept: disk.outcomes.iter().map(|(_, it)| Kept::from(it)).collect(),
+        },
+        constants.now,
+    );
+    core.handle_wanted(true, constants.now);
     if let Some(liar) = constants.liar {
-        core.handle_message(liar, Message::Status(complains_for_ever()));
+        core.handle_message(liar, Message::Status(complains_for_ever()), constants.now);
     }
     core
 }

@@ -124,8 +124,8 @@ pub(super) enum Tag {
 /// Names a moment that the driver waits for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Timer {
-    /// The core's own timer.
-    Core(eve::Timer),
+    /// The core's next timeout.
+    Core,
     /// This validator's next batch is due.
     Batch,
     /// A batch is due from the primary, whichever that is.
@@ -145,6 +145,11 @@ enum Input {
     /// The store's head moved, or the pool has transactions. Every turn looks at both anyway.
     Look,
     Shutdown,
+}
+
+/// The present, as the core takes it.
+pub(super) fn core_now() -> std::time::Instant {
+    Instant::now().into_std()
 }
 
 impl Driver {
@@ -172,18 +177,21 @@ impl Driver {
             protect_wait_ms: config.protect_wait_ms,
             recalls_votes: true,
         };
-        let core = Core::new(eve::Setup {
-            set: ledger.set.clone(),
-            key: ledger.key.clone(),
-            seat,
-            domain: ledger.domain,
-            settings,
-            head: tip.info(),
-            certificate,
-            record,
-            outcomes,
-            kept: bound,
-        });
+        let core = Core::new(
+            eve::Setup {
+                set: ledger.set.clone(),
+                key: ledger.key.clone(),
+                seat,
+                domain: ledger.domain,
+                settings,
+                head: tip.info(),
+                certificate,
+                record,
+                outcomes,
+                kept: bound,
+            },
+            core_now(),
+        );
         let others =
             ledger.set.validators.iter().enumerate().filter(|(index, _)| *index != usize::from(seat));
         let others = others.map(|(index, other)| (index as u16, other.public_key));
@@ -286,6 +294,7 @@ impl Driver {
     }
 
     fn take(&mut self, input: Input) -> Result<(), ConsensusError> {
+        let fired = self.due_core_timer();
         // Sync may have been faster than this input.
         self.follow_head()?;
         self.settle();
@@ -293,13 +302,15 @@ impl Driver {
             Input::Done(done) => self.done(done?)?,
             Input::Mail(mail) => self.open(mail),
             Input::Landed(landed) => self.landed(landed?),
-            Input::Timer(Timer::Core(timer)) => {
-                match timer {
-                    eve::Timer::Patience => self.working.pace.lock().ran_out(),
-                    eve::Timer::Tell => self.note_candidates(),
-                    eve::Timer::Protect => {}
+            Input::Timer(Timer::Core) => {
+                // A decision that came with this input cancels the core's patience, which ran out nevertheless.
+                if fired == Some(eve::Timer::Patience) {
+                    self.working.pace.lock().ran_out();
                 }
-                self.core.handle_timer(timer);
+                if self.due_core_timer() == Some(eve::Timer::Tell) {
+                    self.note_candidates();
+                }
+                self.core.handle_timeout(core_now());
             }
             Input::Timer(Timer::Fetch) => self.fetches.ask_next(),
             Input::Timer(Timer::Complaint) => self.complain(),
@@ -307,6 +318,13 @@ impl Driver {
             Input::Timer(Timer::Batch | Timer::Wanted) | Input::Look | Input::Shutdown => {}
         }
         Ok(())
+    }
+
+    /// The core's timer that its next timeout fires, if that is due.
+    fn due_core_timer(&self) -> Option<eve::Timer> {
+        let now = core_now();
+        let (timer, at) = self.core.timers().iter().min_by_key(|(_, at)| **at)?;
+        (*at <= now).then_some(*timer)
     }
 
     /// Passes a new head to the core.
@@ -319,7 +337,7 @@ impl Driver {
         if tip.number() > self.core.decided()
             && let Some(certificate) = self.ledger.store.certificate(tip.number())?
         {
-            self.core.recall(&certificate);
+            self.core.handle_certificate(&certificate);
         }
         let header = tip.header.clone();
         self.follow(tip);
@@ -339,7 +357,7 @@ impl Driver {
         {
             self.forget_outcomes(first);
         }
-        self.core.handle_committed(tip.info());
+        self.core.handle_committed(tip.info(), core_now());
     }
 
     /// Takes a message or a request of another validator.
@@ -349,7 +367,7 @@ impl Driver {
                 self.hear(seat, false);
                 _ = answer.send(self.offered(seat, order, bytes));
             }
-            Content::Misfit(order) => self.core.handle_misfit(&order),
+            Content::Misfit(order) => self.core.handle_misfit(&order, core_now()),
             Content::Order(ordered, answer) => {
                 self.hear(seat, false);
                 let taken = self.ordered(seat, *ordered);
@@ -376,7 +394,7 @@ impl Driver {
             self.working.pace.lock().heard(seat, verify.info.number, took, patience);
             self.neglect.note_time(seat, self.committed, verify.info.number, took);
         }
-        self.core.handle_message(seat, word);
+        self.core.handle_message(seat, word, core_now());
     }
 
     fn tell_outcome(&mut self, number: BatchNumber, token: Digest, answer: Answer) {
@@ -396,7 +414,7 @@ impl Driver {
     fn offered(&mut self, seat: u16, order: SignedOrder, bytes: usize) -> Result<bool, ProposalError> {
         let is_wanted = self.core.wants(&order.order);
         if !is_wanted {
-            self.core.handle_message(seat, Message::Order(order));
+            self.core.handle_message(seat, Message::Order(order), core_now());
         } else if !self.bodies.has_room(bytes) {
             return Err(ProposalError::Busy);
         }
@@ -413,7 +431,7 @@ impl Driver {
             }
             self.neglect.note_order(Instant::now(), order.order.number, order.order.view);
         }
-        self.core.handle_message(seat, Message::Order(order));
+        self.core.handle_message(seat, Message::Order(order), core_now());
         Ok(())
     }
 

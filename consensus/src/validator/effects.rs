@@ -1,6 +1,6 @@
 //! Carries out the core's effects at once, and emits its outputs once their record is durable.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use slipstream_eve::{Effect, Evidence, Flush, Message, Output, SignedOrder, To};
 use slipstream_types::{BatchNumber, Certificate, bounded::BoundedVec};
@@ -21,7 +21,7 @@ use crate::{error::ConsensusError, planted::Planted};
 impl Driver {
     /// Carries out the core's effects.
     pub(super) fn settle(&mut self) {
-        while let Some(effect) = self.core.next_effect() {
+        while let Some(effect) = self.core.poll_effect() {
             match effect {
                 Effect::Build { work, parent } => self.working.begin(Due::Build { work, parent }),
                 Effect::Execute { work, order } => {
@@ -33,9 +33,11 @@ impl Driver {
                     self.bodies.settle(self.committed, self.core.decided(), self.core.view());
                 }
                 Effect::Fetch { certificate } => self.fetches.add(*certificate),
-                Effect::SetTimer(timer, ms) => self.timers.set(Timer::Core(timer), Duration::from_millis(ms)),
-                Effect::CancelTimer(timer) => self.timers.cancel(Timer::Core(timer)),
             }
+        }
+        match self.core.poll_timeout() {
+            Some(at) => self.timers.set_at(Timer::Core, at.into()),
+            None => self.timers.cancel(Timer::Core),
         }
     }
 
@@ -52,7 +54,7 @@ impl Driver {
     /// Makes durable what the core must not forget, then emits the outputs; one flush after the other.
     pub(super) fn flush(&mut self) -> Result<(), ConsensusError> {
         while (self.flushing.is_none() || self.ledger.lacks(Planted::OvertakingVotes))
-            && let Some(Flush { record, outputs }) = self.core.flush()
+            && let Some(Flush { record, outputs }) = self.core.poll_flush()
         {
             match record {
                 None => self.carry_out(outputs)?,

@@ -10,7 +10,7 @@ use slipstream_eve::SignedOrder;
 use slipstream_types::{BatchNumber, Certificate};
 
 use super::{
-    driver::{Done, Driver, Tag, Timer},
+    driver::{Done, Driver, Tag, Timer, core_now},
     executed::Executed,
     execution::Failure,
     lanes::{Landed, Parcel},
@@ -164,7 +164,7 @@ impl Driver {
                 self.keep(&executed);
                 self.held.push(executed);
                 self.fetches.open.remove(&number);
-                self.core.handle_fetched(number);
+                self.core.handle_fetched(number, core_now());
             }
             Err(failure) => {
                 if let (_, Some(error)) = failure.no_outcome()? {

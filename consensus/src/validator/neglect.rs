@@ -15,7 +15,7 @@ use slipstream_executor::Room;
 use slipstream_types::{B256, BatchHeader, BatchNumber, ValidatorSet, limits};
 use tokio::time::Instant;
 
-use super::driver::Driver;
+use super::driver::{Driver, core_now};
 use crate::error::ConsensusError;
 
 /// The time that a transaction gets to reach the primary before its omission counts: three offers, and the time to
@@ -171,7 +171,7 @@ impl Driver {
             ),
             Some(_) => {}
         }
-        self.core.handle_neglect(neglected.is_some());
+        self.core.handle_neglect(neglected.is_some(), core_now());
         Ok(())
     }
 }

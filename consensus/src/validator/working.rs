@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{
     cadence::Cadence,
-    driver::{Done, Driver, Timer},
+    driver::{Done, Driver, Timer, core_now},
     executed::Executed,
     execution::{Built, BuiltBatch, Failure, Making},
     pace::{LIGHT_GAS_MAX, Pace},
@@ -152,7 +152,7 @@ impl Driver {
         let is_wanted = due.is_some_and(|due| due <= now);
         let is_new = std::mem::replace(&mut self.working.is_wanted, is_wanted) != is_wanted;
         if is_new {
-            self.core.handle_wanted(is_wanted);
+            self.core.handle_wanted(is_wanted, core_now());
         }
         is_new
     }
@@ -211,7 +211,7 @@ impl Driver {
                     self.held.push(Arc::clone(&executed));
                 }
                 if let Some(order) = executed.parts.order.clone() {
-                    self.core.handle_built(work, order, executed.parts.info.clone());
+                    self.core.handle_built(work, order, executed.parts.info.clone(), core_now());
                 }
             }
             BuiltBatch::Nothing(rejected) => {
@@ -234,7 +234,7 @@ impl Driver {
     /// Begins to execute an ordered batch, if its body is here. Returns whether the core learned that it is not.
     fn execute(&mut self, work: Work, order: Box<SignedOrder>) -> bool {
         let Some(ordered) = self.ordered_batch(&order) else {
-            self.core.handle_executed(work, Err(NoOutcome::Missing));
+            self.core.handle_executed(work, Err(NoOutcome::Missing), core_now());
             return true;
         };
         let Some(chain) = self.held.before(work.number).filter(|_| !self.held.is_full()) else {
@@ -281,7 +281,7 @@ impl Driver {
                 Err(reason)
             }
         };
-        self.core.handle_executed(work, result);
+        self.core.handle_executed(work, result, core_now());
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! Attacks of a hostile validator on one core, and things that a crash might make it forget.
 
+use std::{sync::LazyLock, time::Instant};
+
 use slipstream_types::{
     Address, BatchNumber, Certificate, CommitStatement, Digest, Epoch, LedgerInfo, SecretKey, ValidatorSet,
     bounded::BoundedVec,
@@ -20,6 +22,12 @@ pub(super) const SETTINGS: Settings = Settings {
     recalls_votes: true,
 };
 
+/// The time of all inputs: it stands still.
+pub(super) fn now() -> Instant {
+    static NOW: LazyLock<Instant> = LazyLock::new(Instant::now);
+    *NOW
+}
+
 pub(super) fn key(seat: u16) -> SecretKey {
     slipstream_testkit::key(seat as u8 + 1)
 }
@@ -35,18 +43,21 @@ pub(super) fn info(number: u64, name: &str) -> LedgerInfo {
 
 /// Seat 3 of four, with `record`.
 pub(super) fn core(record: Option<Record>) -> Core {
-    Core::new(Setup {
-        set: set(),
-        key: key(3),
-        seat: 3,
-        domain: DOMAIN,
-        settings: SETTINGS,
-        head: info(0, "genesis"),
-        certificate: None,
-        record,
-        outcomes: Vec::new(),
-        kept: Vec::new(),
-    })
+    Core::new(
+        Setup {
+            set: set(),
+            key: key(3),
+            seat: 3,
+            domain: DOMAIN,
+            settings: SETTINGS,
+            head: info(0, "genesis"),
+            certificate: None,
+            record,
+            outcomes: Vec::new(),
+            kept: Vec::new(),
+        },
+        now(),
+    )
 }
 
 pub(super) fn status(decided: u64, view: u64) -> Message {
@@ -65,13 +76,13 @@ pub(super) fn status(decided: u64, view: u64) -> Message {
 /// A core that heard from two others that nothing is decided.
 pub(super) fn awake() -> Core {
     let mut core = core(None);
-    (0..2).for_each(|seat| core.handle_message(seat, status(0, 0)));
+    (0..2).for_each(|seat| core.handle_message(seat, status(0, 0), now()));
     assert_eq!(core.silence(), None);
     core
 }
 
 pub(super) fn said(core: &mut Core) -> Vec<Message> {
-    let outputs = std::iter::from_fn(|| core.flush()).flat_map(|flush| flush.outputs);
+    let outputs = std::iter::from_fn(|| core.poll_flush()).flat_map(|flush| flush.outputs);
     let message = |output| match output {
         Output::Send(To::Others, message) => Some(message),
         _ => None,
@@ -107,11 +118,11 @@ fn outcomes_on_another_batch_are_not_prepared() {
     said(&mut core);
     let wrong = info(9, "another history");
     for seat in 0..3 {
-        core.handle_message(seat, verify(&wrong, info(1, "b")));
+        core.handle_message(seat, verify(&wrong, info(1, "b")), now());
     }
     assert_eq!(said(&mut core), []);
     for seat in 0..2 {
-        core.handle_message(seat, verify(&info(0, "genesis"), info(1, "a")));
+        core.handle_message(seat, verify(&info(0, "genesis"), info(1, "a")), now());
     }
     let said = said(&mut core);
     let [Message::Prepare(vote)] = said.as_slice() else { panic!("{said:?}") };
@@ -157,12 +168,12 @@ fn only_contradictions_convict() {
 #[test]
 fn a_liar_does_not_silence_who_begins() {
     let mut core = core(None);
-    core.handle_message(0, status(u64::MAX, u64::MAX));
-    core.handle_message(1, status(0, 0));
+    core.handle_message(0, status(u64::MAX, u64::MAX), now());
+    core.handle_message(1, status(0, 0), now());
     assert_eq!(core.silence(), None);
-    core.handle_message(2, status(u64::MAX, 0));
-    core.handle_wanted(true);
-    core.handle_timer(crate::Timer::Patience);
+    core.handle_message(2, status(u64::MAX, 0), now());
+    core.handle_wanted(true, now());
+    core.handle_timer(crate::Timer::Patience, now());
     assert!(core.complains());
 }
 
@@ -170,9 +181,9 @@ fn a_liar_does_not_silence_who_begins() {
 #[test]
 fn lost_data_is_not_forgotten() {
     let mut first = core(None);
-    (0..2).for_each(|seat| first.handle_message(seat, status(7, 2)));
+    (0..2).for_each(|seat| first.handle_message(seat, status(7, 2), now()));
     assert_eq!(first.silence(), Some(Silence::LostVotes { until: BatchNumber::new(9) }));
-    let record = std::iter::from_fn(|| first.flush()).filter_map(|flush| flush.record).last();
+    let record = std::iter::from_fn(|| first.poll_flush()).filter_map(|flush| flush.record).last();
     let again = core(Some(record.expect("it is on record")));
     assert_eq!(again.silence(), first.silence());
     assert_eq!(again.memory.amnesia, Some((BatchNumber::new(9), 3)));
@@ -200,9 +211,9 @@ pub(super) fn certificate(number: u64, seats: std::ops::Range<u16>) -> Certifica
 
 /// Returns whether the core sends anything but its status though a batch is overdue, and its last record.
 fn speaks(core: &mut Core) -> (bool, Option<Record>) {
-    core.handle_wanted(true);
-    core.handle_timer(crate::Timer::Patience);
-    let flushes: Vec<_> = std::iter::from_fn(|| core.flush()).collect();
+    core.handle_wanted(true, now());
+    core.handle_timer(crate::Timer::Patience, now());
+    let flushes: Vec<_> = std::iter::from_fn(|| core.poll_flush()).collect();
     let said = flushes.iter().flat_map(|flush| &flush.outputs);
     let is_vote = |output: &Output| !matches!(output, Output::Send(_, Message::Status(_)));
     let speaks = core.complains() || said.clone().any(is_vote);
@@ -215,7 +226,7 @@ fn speaks(core: &mut Core) -> (bool, Option<Record>) {
 fn a_record_of_a_later_epoch_means_a_lost_ledger() {
     let mut core = core(Some(record(1, 9)));
     assert_eq!(core.silence(), Some(Silence::LostLedger { epoch: Epoch(1) }));
-    (0..3).for_each(|seat| core.handle_message(seat, status(0, 0)));
+    (0..3).for_each(|seat| core.handle_message(seat, status(0, 0), now()));
     assert_eq!(speaks(&mut core), (false, None));
 }
 
@@ -241,7 +252,7 @@ fn a_ledger_that_went_back_silences_its_validator() {
         let mut core = core(Some(record.clone()));
         let lost = (!whole).then_some(Silence::LostVotes { until });
         assert_eq!(core.silence(), lost, "{record:?}");
-        (0..3).for_each(|seat| core.handle_message(seat, status(0, 2)));
+        (0..3).for_each(|seat| core.handle_message(seat, status(0, 2), now()));
         assert_eq!(speaks(&mut core).0, whole, "{record:?}");
     }
 }
@@ -254,40 +265,43 @@ fn an_old_copy_is_noticed_by_its_own_signature() {
     let lost = Some(Silence::LostVotes { until: BatchNumber::new(3) });
     for (seats, silence) in [(0..3, None), (1..4, lost)] {
         let mut decided = core(Some(record(0, 0)));
-        decided.handle_message(0, Message::Decided(Box::new(certificate(1, seats.clone()))));
+        decided.handle_message(0, Message::Decided(Box::new(certificate(1, seats.clone()))), now());
         let mut synced = core(Some(record(0, 0)));
-        synced.recall(&certificate(1, seats.clone()));
+        synced.handle_certificate(&certificate(1, seats.clone()));
         let signatures = seats.map(|seat| (seat, prepare(seat, 1, "a").signature)).collect();
         let signatures = BoundedVec::new(signatures).unwrap();
         let prepared = Prepared { view: 0, info: info(1, "a"), signatures };
         let change = ViewChange::new(3, 0, None, Some(prepared), &DOMAIN, &key(0));
         assert!(change.is_valid(&set, &DOMAIN));
         let mut changed = core(Some(record(0, 0)));
-        changed.handle_message(0, Message::ViewChange(Box::new(change)));
+        changed.handle_message(0, Message::ViewChange(Box::new(change)), now());
         for core in [&decided, &synced, &changed] {
             assert_eq!(core.silence(), silence);
         }
     }
     let mut whole = core(Some(record(0, 1)));
-    whole.recall(&certificate(1, 1..4));
+    whole.handle_certificate(&certificate(1, 1..4));
     assert_eq!(whole.silence(), None);
 }
 
 /// Goal: the record of a new epoch still says what was voted on before it.
 #[test]
 fn what_was_voted_on_is_known_across_epochs() {
-    let mut core = Core::new(Setup {
-        set: slipstream_testkit::set(1, &slipstream_testkit::keys(1..=4), Address::ZERO),
-        key: key(3),
-        seat: 3,
-        domain: DOMAIN,
-        settings: SETTINGS,
-        head: info(9, "last"),
-        certificate: None,
-        record: Some(Record { prepare: Some(prepare(3, 9, "a").ballot), ..record(0, 8) }),
-        outcomes: Vec::new(),
-        kept: Vec::new(),
-    });
+    let mut core = Core::new(
+        Setup {
+            set: slipstream_testkit::set(1, &slipstream_testkit::keys(1..=4), Address::ZERO),
+            key: key(3),
+            seat: 3,
+            domain: DOMAIN,
+            settings: SETTINGS,
+            head: info(9, "last"),
+            certificate: None,
+            record: Some(Record { prepare: Some(prepare(3, 9, "a").ballot), ..record(0, 8) }),
+            outcomes: Vec::new(),
+            kept: Vec::new(),
+        },
+        now(),
+    );
     let (_, written) = speaks(&mut core);
     let written = written.expect("a new epoch is recorded");
     assert_eq!((written.epoch, written.voted_up_to()), (Epoch(1), BatchNumber::new(9)));
@@ -300,7 +314,7 @@ fn what_was_voted_on_is_known_across_epochs() {
 fn a_decision_does_not_end_a_complaint_of_neglect() {
     let decide = |core: &mut Core| {
         let next = core.decided().get() + 1;
-        core.handle_message(0, Message::Decided(Box::new(certificate(next, 0..3))));
+        core.handle_message(0, Message::Decided(Box::new(certificate(next, 0..3))), now());
         assert_eq!(core.decided().get(), next);
     };
     let complaint = |neglected| {
@@ -317,21 +331,21 @@ fn a_decision_does_not_end_a_complaint_of_neglect() {
         })
     };
     let mut alone = awake();
-    alone.handle_neglect(true);
+    alone.handle_neglect(true, now());
     decide(&mut alone);
     assert!(alone.complains() && alone.view() == 0, "one alone ends no view");
-    alone.handle_neglect(false);
+    alone.handle_neglect(false, now());
     assert!(!alone.complains());
     for neglected in [false, true] {
         let mut core = awake();
-        core.handle_message(1, complaint(neglected));
+        core.handle_message(1, complaint(neglected), now());
         assert!(!core.complains());
-        core.handle_message(2, complaint(neglected));
+        core.handle_message(2, complaint(neglected), now());
         // With its own complaint there is a quorum.
         assert!(core.is_changing() && core.view() == 1);
         let mut late = awake();
         late.complain();
-        late.handle_message(1, complaint(neglected));
+        late.handle_message(1, complaint(neglected), now());
         decide(&mut late);
         assert!(!late.complains(), "one of the others is no honest one");
     }
@@ -345,15 +359,15 @@ fn a_slow_primary_has_a_short_term() {
     let decisions = |ticks_of_each: usize, wanted: bool| {
         let mut core = awake();
         core.settings = settings;
-        core.handle_wanted(wanted);
+        core.handle_wanted(wanted, now());
         for decisions in 0..80 {
-            (0..ticks_of_each).for_each(|_| core.handle_timer(crate::Timer::Tell));
+            (0..ticks_of_each).for_each(|_| core.handle_timer(crate::Timer::Tell, now()));
             if core.complains() {
                 return decisions;
             }
             let next = core.decided().get() + 1;
-            core.handle_message(0, Message::Decided(Box::new(certificate(next, 0..3))));
-            core.handle_committed(info(next, "a"));
+            core.handle_message(0, Message::Decided(Box::new(certificate(next, 0..3))), now());
+            core.handle_committed(info(next, "a"), now());
         }
         80
     };
@@ -389,7 +403,7 @@ fn the_higher_views_outcome_is_adopted() -> bool {
         let new = new_view(4, places.map(|place| shown[place]));
         let mut core = awake();
         said(&mut core);
-        core.handle_message(0, Message::NewView(Box::new(new)));
+        core.handle_message(0, Message::NewView(Box::new(new)), now());
         let prepares = said(&mut core).into_iter().find_map(|message| match message {
             Message::Prepare(vote) => Some(vote.ballot.token),
             _ => None,
@@ -419,8 +433,8 @@ fn a_validator_shows_what_it_saw_prepared_last() {
     let mut record = None;
     for (view, name) in [(0, "early"), (1, "late")] {
         for seat in 0..3 {
-            core.handle_message(seat, verify_in(view, &before, info(1, name)));
-            core.handle_message(seat, Message::Prepare(prepare_in(view, seat, 1, name)));
+            core.handle_message(seat, verify_in(view, &before, info(1, name)), now());
+            core.handle_message(seat, Message::Prepare(prepare_in(view, seat, 1, name)), now());
         }
         for seat in 0..3 {
             let (view, number) = (view + 1, BatchNumber::GENESIS);
@@ -433,9 +447,9 @@ fn a_validator_shows_what_it_saw_prepared_last() {
                 neglected: false,
                 silence: None,
             };
-            core.handle_message(seat, Message::Status(left));
+            core.handle_message(seat, Message::Status(left), now());
         }
-        let flushes: Vec<_> = std::iter::from_fn(|| core.flush()).collect();
+        let flushes: Vec<_> = std::iter::from_fn(|| core.poll_flush()).collect();
         let outputs = flushes.iter().flat_map(|flush| &flush.outputs);
         let shows = outputs.filter_map(|output| match output {
             Output::Send(_, Message::ViewChange(change)) => change.prepared.as_ref(),
@@ -447,7 +461,11 @@ fn a_validator_shows_what_it_saw_prepared_last() {
         assert_eq!(shown, [(view, info(1, name))]);
         record = flushes.into_iter().rev().find_map(|flush| flush.record);
         // The others show nothing, so that the next view is free.
-        core.handle_message((view + 1) as u16, Message::NewView(Box::new(new_view(view + 1, [None; 3]))));
+        core.handle_message(
+            (view + 1) as u16,
+            Message::NewView(Box::new(new_view(view + 1, [None; 3]))),
+            now(),
+        );
     }
     let kept = record.expect("it left a view").prepared.map(|it| (it.view, it.info));
     assert_eq!(kept, Some((1, info(1, "late"))));

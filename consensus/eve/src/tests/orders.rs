@@ -3,7 +3,7 @@
 use slipstream_types::{BatchNumber, CommitStatement, Digest, Epoch, LedgerInfo};
 
 use super::cases::{
-    DOMAIN, awake, certificate, info, key, order, prepare, prepare_in, said, set, verify, verify_in,
+    DOMAIN, awake, certificate, info, key, now, order, prepare, prepare_in, said, set, verify, verify_in,
 };
 use crate::{
     Core, Effect, Evidence, Message, Order, Output, SignedOrder, Timer, Verify, Work, limits::TELL_MS,
@@ -14,7 +14,7 @@ fn number(number: u64) -> BatchNumber {
 }
 
 fn work(core: &mut Core) -> Option<Work> {
-    std::iter::from_fn(|| core.next_effect())
+    std::iter::from_fn(|| core.poll_effect())
         .filter_map(|effect| match effect {
             Effect::Build { work, .. } | Effect::Execute { work, .. } => Some(work),
             _ => None,
@@ -54,7 +54,7 @@ fn outcomes_count_under_their_primarys_order_alone() {
         ("an order of another view", told(order(4, 1), outcome), false),
     ] {
         let mut core = awake();
-        core.handle_message(1, message);
+        core.handle_message(1, message, now());
         assert_eq!(
             (counted(&core), core.tick.muted.contains(&1)),
             (usize::from(what == "right"), muted),
@@ -68,23 +68,23 @@ fn outcomes_count_under_their_primarys_order_alone() {
 #[test]
 fn who_says_what_does_not_verify_is_not_heard_for_a_while() {
     let mut core = awake();
-    core.handle_message(1, Message::Decided(Box::new(certificate(1, 0..2))));
+    core.handle_message(1, Message::Decided(Box::new(certificate(1, 0..2))), now());
     assert_eq!(core.decided(), number(0), "two are no quorum");
-    core.handle_message(1, Message::Decided(Box::new(certificate(1, 0..3))));
+    core.handle_message(1, Message::Decided(Box::new(certificate(1, 0..3))), now());
     assert_eq!(core.decided(), number(0), "it is muted");
-    core.handle_message(2, Message::Decided(Box::new(certificate(1, 0..3))));
+    core.handle_message(2, Message::Decided(Box::new(certificate(1, 0..3))), now());
     assert_eq!(core.decided(), number(1));
-    core.handle_timer(Timer::Tell);
-    core.handle_message(1, Message::Decided(Box::new(certificate(2, 0..3))));
+    core.handle_timer(Timer::Tell, now());
+    core.handle_message(1, Message::Decided(Box::new(certificate(2, 0..3))), now());
     assert_eq!(core.decided(), number(2));
 
     let mut core = awake();
     for _ in 0..16 {
-        core.handle_message(1, Message::Decided(Box::new(certificate(9, 0..3))));
+        core.handle_message(1, Message::Decided(Box::new(certificate(9, 0..3))), now());
     }
-    core.handle_message(1, Message::Decided(Box::new(certificate(1, 0..3))));
+    core.handle_message(1, Message::Decided(Box::new(certificate(1, 0..3))), now());
     assert_eq!(core.decided(), number(0), "too many costly messages in {TELL_MS} ms");
-    core.handle_message(2, Message::Decided(Box::new(certificate(1, 0..3))));
+    core.handle_message(2, Message::Decided(Box::new(certificate(1, 0..3))), now());
     assert_eq!(core.decided(), number(1));
 }
 
@@ -94,9 +94,10 @@ fn a_second_order_of_one_number_convicts() {
     let second = SignedOrder::new(Order { timestamp_ms: 7, ..order(0, 1).order }, &DOMAIN, &key(0));
     for message in [Message::Order(second.clone()), told(second, info(1, "b"))] {
         let mut core = awake();
-        core.handle_message(0, Message::Order(order(0, 1)));
-        core.handle_message(1, message);
-        let outputs: Vec<_> = std::iter::from_fn(|| core.flush()).flat_map(|flush| flush.outputs).collect();
+        core.handle_message(0, Message::Order(order(0, 1)), now());
+        core.handle_message(1, message, now());
+        let outputs: Vec<_> =
+            std::iter::from_fn(|| core.poll_flush()).flat_map(|flush| flush.outputs).collect();
         let convicts = |output: &Output| matches!(output, Output::Convict(Evidence::Orders(_)));
         assert!(outputs.iter().any(convicts), "{outputs:?}");
     }
@@ -132,10 +133,10 @@ fn an_order_off_its_chain_is_not_executed() {
     let mut core = awake();
     let first = order(0, 1);
     let next = |parent| SignedOrder::new(Order { parent, ..order(0, 2).order }, &DOMAIN, &key(0));
-    core.handle_message(0, Message::Order(first.clone()));
+    core.handle_message(0, Message::Order(first.clone()), now());
     let begun = work(&mut core).unwrap();
-    core.handle_message(0, Message::Order(next(Digest([9; 32]))));
-    core.handle_executed(begun, Ok(info(1, "a")));
+    core.handle_message(0, Message::Order(next(Digest([9; 32]))), now());
+    core.handle_executed(begun, Ok(info(1, "a")), now());
     assert_eq!((work(&mut core), core.complains()), (None, true));
     // It stays refused, even beside one that would fit.
     assert!(!core.wants(&next(first.order.digest(&DOMAIN)).order));
@@ -147,14 +148,14 @@ fn an_order_off_its_chain_is_not_executed() {
 #[test]
 fn executors_that_differ_end_the_view() {
     let mut core = awake();
-    core.handle_message(0, Message::Order(order(0, 1)));
+    core.handle_message(0, Message::Order(order(0, 1)), now());
     let begun = work(&mut core).unwrap();
-    core.handle_executed(begun, Ok(info(1, "own")));
+    core.handle_executed(begun, Ok(info(1, "own")), now());
     for (seat, name) in [(0, "a"), (1, "b")] {
-        core.handle_message(seat, verify(&info(0, "genesis"), info(1, name)));
+        core.handle_message(seat, verify(&info(0, "genesis"), info(1, name)), now());
         assert!(!core.complains(), "{name}: another could agree");
     }
-    core.handle_message(2, verify(&info(0, "genesis"), info(1, "c")));
+    core.handle_message(2, verify(&info(0, "genesis"), info(1, "c")), now());
     assert!(core.complains());
 }
 
@@ -162,15 +163,15 @@ fn executors_that_differ_end_the_view() {
 #[test]
 fn outcomes_of_an_earlier_view_are_not_told_in_a_later_one() {
     let mut core = awake();
-    core.handle_message(0, Message::Order(order(0, 1)));
+    core.handle_message(0, Message::Order(order(0, 1)), now());
     let begun = work(&mut core).unwrap();
-    core.handle_message(1, Message::NewView(Box::new(super::cases::new_view(1, [None; 3]))));
+    core.handle_message(1, Message::NewView(Box::new(super::cases::new_view(1, [None; 3]))), now());
     said(&mut core);
-    core.handle_executed(begun, Ok(info(1, "a")));
-    core.handle_built(begun, order(0, 1), info(1, "a"));
+    core.handle_executed(begun, Ok(info(1, "a")), now());
+    core.handle_built(begun, order(0, 1), info(1, "a"), now());
     let said = said(&mut core);
     let is_told = |message: &Message| matches!(message, Message::Order(_) | Message::Verify(_));
     assert!(!said.iter().any(is_told), "{said:?}");
-    core.handle_message(0, verify_in(0, &info(0, "genesis"), info(1, "a")));
+    core.handle_message(0, verify_in(0, &info(0, "genesis"), info(1, "a")), now());
     assert_eq!(counted(&core), 0);
 }

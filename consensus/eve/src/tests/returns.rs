@@ -1,14 +1,16 @@
 //! Views that begin, and validators that return: what they adopt, what they remember, and what they no longer do.
 
+use std::time::Duration;
+
 use slipstream_types::{BatchNumber, Epoch};
 
 use super::cases::{
-    DOMAIN, SETTINGS, awake, certificate, core, info, key, new_view, order, prepare, prepared, prepared_by,
-    record, said, set, status, verify,
+    DOMAIN, SETTINGS, awake, certificate, core, info, key, new_view, now, order, prepare, prepared,
+    prepared_by, record, said, set, status, verify,
 };
 use crate::{
     Core, Effect, Kept, Message, Order, Output, Record, Setup, SignedOrder, Silence, Timer, To, ViewChange,
-    Vote,
+    Vote, limits::TELL_MS,
 };
 
 fn number(number: u64) -> BatchNumber {
@@ -18,26 +20,29 @@ fn number(number: u64) -> BatchNumber {
 /// The validator of that seat.
 fn seated(seat: u16, head: u64, record: Option<Record>, orders: Vec<SignedOrder>) -> Core {
     let kept = |order: SignedOrder| Kept { token: info(order.order.number.get(), "kept").digest(), order };
-    Core::new(Setup {
-        set: set(),
-        key: key(seat),
-        seat,
-        domain: DOMAIN,
-        settings: SETTINGS,
-        head: info(head, "a"),
-        certificate: None,
-        record,
-        outcomes: Vec::new(),
-        kept: orders.into_iter().map(kept).collect(),
-    })
+    Core::new(
+        Setup {
+            set: set(),
+            key: key(seat),
+            seat,
+            domain: DOMAIN,
+            settings: SETTINGS,
+            head: info(head, "a"),
+            certificate: None,
+            record,
+            outcomes: Vec::new(),
+            kept: orders.into_iter().map(kept).collect(),
+        },
+        now(),
+    )
 }
 
 fn begin(core: &mut Core, view: u64, shown: [Option<&crate::Prepared>; 3]) {
-    core.handle_message(set().primary(view), Message::NewView(Box::new(new_view(view, shown))));
+    core.handle_message(set().primary(view), Message::NewView(Box::new(new_view(view, shown))), now());
 }
 
 fn last_record(core: &mut Core) -> Option<Record> {
-    std::iter::from_fn(|| core.flush()).filter_map(|flush| flush.record).last()
+    std::iter::from_fn(|| core.poll_flush()).filter_map(|flush| flush.record).last()
 }
 
 fn prepares(messages: Vec<Message>) -> Vec<BatchNumber> {
@@ -49,7 +54,7 @@ fn prepares(messages: Vec<Message>) -> Vec<BatchNumber> {
 }
 
 fn effects(core: &mut Core) -> Vec<Effect> {
-    std::iter::from_fn(|| core.next_effect()).collect()
+    std::iter::from_fn(|| core.poll_effect()).collect()
 }
 
 /// Goal: a view begins once. Its primary cannot begin it again with other view changes, which hide what it showed
@@ -74,7 +79,7 @@ fn the_furthest_prepared_batch_is_adopted_as_what_it_is() {
     begin(&mut core, 2, [Some(&latest), Some(&furthest), None]);
     assert_eq!(core.term.adopted.as_ref().map(|it| it.info.number), Some(number(2)));
     assert_eq!(prepares(said(&mut core)), [], "batch 1 is not known to be decided here");
-    core.handle_message(0, Message::Decided(Box::new(certificate(1, 0..3))));
+    core.handle_message(0, Message::Decided(Box::new(certificate(1, 0..3))), now());
     assert_eq!(prepares(said(&mut core)), [number(2)]);
 }
 
@@ -89,7 +94,7 @@ fn how_a_view_begins_and_ends_is_on_record() {
     let again = self::core(Some(written));
     assert_eq!((again.view(), again.term.adopted), (1, Some(late)));
     let change = |seat| ViewChange::new(2, seat, None, None, &DOMAIN, &key(seat));
-    (0..2).for_each(|seat| core.handle_message(seat, Message::ViewChange(Box::new(change(seat)))));
+    (0..2).for_each(|seat| core.handle_message(seat, Message::ViewChange(Box::new(change(seat))), now()));
     let written = last_record(&mut core).unwrap();
     assert_eq!((written.view, written.changing), (2, true));
     let again = self::core(Some(written));
@@ -101,7 +106,7 @@ fn how_a_view_begins_and_ends_is_on_record() {
 #[test]
 fn the_first_batches_of_a_later_view_are_executed_with_care() {
     let sequential = |core: &mut Core, view| {
-        core.handle_message(set().primary(view), Message::Order(order(view, 1)));
+        core.handle_message(set().primary(view), Message::Order(order(view, 1)), now());
         let work = effects(core).into_iter().find_map(|effect| match effect {
             Effect::Execute { work, .. } => Some(work),
             _ => None,
@@ -123,8 +128,23 @@ fn patience_doubles_until_something_is_decided() {
         begin(&mut core, view + u64::from(view >= 3), [None; 3]);
         assert_eq!(core.patience_ms(), first << view, "{view}");
     }
-    core.handle_message(0, Message::Decided(Box::new(certificate(1, 0..3))));
+    core.handle_message(0, Message::Decided(Box::new(certificate(1, 0..3))), now());
     assert_eq!(core.patience_ms(), first);
+}
+
+/// Goal: a core's timers fire at their deadlines, one with each call, the earliest first. An early call changes nothing.
+#[test]
+fn timers_fire_at_their_deadlines() {
+    let mut core = awake();
+    core.handle_wanted(true, now());
+    let [patience, tell] = [1_000, TELL_MS].map(|ms| now() + Duration::from_millis(ms));
+    assert_eq!(core.timers().clone(), [(Timer::Patience, patience), (Timer::Tell, tell)].into());
+    core.handle_timeout(tell - Duration::from_millis(1));
+    assert_eq!(core.poll_timeout(), Some(tell));
+    core.handle_timeout(patience);
+    assert_eq!((core.poll_timeout(), core.complains()), (Some(patience), false));
+    core.handle_timeout(patience);
+    assert!(core.complains());
 }
 
 /// Goal: a view that begins after others failed has all the patience that they left it, however short terms are.
@@ -133,10 +153,10 @@ fn a_new_view_has_its_whole_patience() {
     let mut core = awake();
     core.settings.rotate_after = 1;
     begin(&mut core, 1, [None; 3]);
-    core.handle_wanted(true);
-    (0..20).for_each(|_| core.handle_timer(Timer::Tell));
+    core.handle_wanted(true, now());
+    (0..20).for_each(|_| core.handle_timer(Timer::Tell, now()));
     assert!(!core.complains());
-    core.handle_timer(Timer::Patience);
+    core.handle_timer(Timer::Patience, now());
     assert!(core.complains());
 }
 
@@ -146,22 +166,25 @@ fn a_new_view_has_its_whole_patience() {
 fn who_has_no_record_in_the_middle_of_an_epoch_has_lost_it() {
     for (head, silence) in [(0, None), (7, Some(Silence::LostVotes { until: number(9) }))] {
         let mut core = seated(3, head, None, Vec::new());
-        (0..2).for_each(|seat| core.handle_message(seat, status(head, 0)));
+        (0..2).for_each(|seat| core.handle_message(seat, status(head, 0), now()));
         assert_eq!(core.silence(), silence, "{head}");
     }
-    let mut core = Core::new(Setup {
-        set: slipstream_types::ValidatorSet { epoch: Epoch(1), ..set() },
-        key: key(3),
-        seat: 3,
-        domain: DOMAIN,
-        settings: SETTINGS,
-        head: info(7, "the end of epoch 0"),
-        certificate: None,
-        record: None,
-        outcomes: Vec::new(),
-        kept: Vec::new(),
-    });
-    (0..2).for_each(|seat| core.handle_message(seat, status(7, 0)));
+    let mut core = Core::new(
+        Setup {
+            set: slipstream_types::ValidatorSet { epoch: Epoch(1), ..set() },
+            key: key(3),
+            seat: 3,
+            domain: DOMAIN,
+            settings: SETTINGS,
+            head: info(7, "the end of epoch 0"),
+            certificate: None,
+            record: None,
+            outcomes: Vec::new(),
+            kept: Vec::new(),
+        },
+        now(),
+    );
+    (0..2).for_each(|seat| core.handle_message(seat, status(7, 0), now()));
     assert_eq!(core.silence(), None);
 }
 
@@ -171,21 +194,21 @@ fn who_has_no_record_in_the_middle_of_an_epoch_has_lost_it() {
 fn a_batch_costs_one_record() {
     let mut core = awake();
     let records =
-        |core: &mut Core| std::iter::from_fn(|| core.flush()).filter_map(|flush| flush.record).count();
+        |core: &mut Core| std::iter::from_fn(|| core.poll_flush()).filter_map(|flush| flush.record).count();
     assert_eq!(records(&mut core), 1, "the first of all");
-    core.handle_message(0, Message::Order(order(0, 1)));
+    core.handle_message(0, Message::Order(order(0, 1)), now());
     let work = effects(&mut core).into_iter().find_map(|effect| match effect {
         Effect::Execute { work, .. } => Some(work),
         _ => None,
     });
-    core.handle_executed(work.expect("it is executed"), Ok(info(1, "a")));
-    core.handle_message(0, verify(&info(0, "genesis"), info(1, "a")));
+    core.handle_executed(work.expect("it is executed"), Ok(info(1, "a")), now());
+    core.handle_message(0, verify(&info(0, "genesis"), info(1, "a")), now());
     assert_eq!((core.memory.prepare.map(|it| it.ballot.number), records(&mut core)), (Some(number(1)), 0));
-    (0..2).for_each(|seat| core.handle_message(seat, Message::Prepare(prepare(seat, 1, "a"))));
+    (0..2).for_each(|seat| core.handle_message(seat, Message::Prepare(prepare(seat, 1, "a")), now()));
     assert_eq!(records(&mut core), 1);
     let ballot = prepare(0, 1, "a").ballot;
     let commit = |seat: u16| Message::Commit(Vote { ballot, signature: ballot.sign_commit(&key(seat)) });
-    (0..2).for_each(|seat| core.handle_message(seat, commit(seat)));
+    (0..2).for_each(|seat| core.handle_message(seat, commit(seat), now()));
     assert_eq!((core.decided(), records(&mut core)), (number(1), 0));
 }
 
@@ -194,7 +217,7 @@ fn a_batch_costs_one_record() {
 fn what_others_executed_is_on_record_before_it_is_prepared() {
     let mut core = awake();
     last_record(&mut core);
-    (0..2).for_each(|seat| core.handle_message(seat, verify(&info(0, "genesis"), info(1, "a"))));
+    (0..2).for_each(|seat| core.handle_message(seat, verify(&info(0, "genesis"), info(1, "a")), now()));
     let prepared = prepare(3, 1, "a").ballot;
     assert_eq!(last_record(&mut core).and_then(|record| record.prepare), Some(prepared));
 }
@@ -205,7 +228,7 @@ fn what_others_executed_is_on_record_before_it_is_prepared() {
 fn what_is_kept_binds_who_restarts() {
     let restarted = || seated(3, 0, Some(Record { view: 0, ..record(0, 0) }), vec![order(0, 1)]);
     let says = |core: &mut Core, name| {
-        (0..3).for_each(|seat| core.handle_message(seat, verify(&info(0, "a"), info(1, name))));
+        (0..3).for_each(|seat| core.handle_message(seat, verify(&info(0, "a"), info(1, name)), now()));
         (prepares(said(core)), core.complains())
     };
     assert_eq!(says(&mut restarted(), "kept"), (vec![number(1)], false));
@@ -213,7 +236,7 @@ fn what_is_kept_binds_who_restarts() {
     for (name, silence) in [("kept", None), ("other", Some(Silence::LostVotes { until: number(3) }))] {
         let mut core = restarted();
         let shown = prepared_by([0, 1, 3], 0, 1, name);
-        core.handle_message(1, Message::NewView(Box::new(new_view(1, [Some(&shown), None, None]))));
+        core.handle_message(1, Message::NewView(Box::new(new_view(1, [Some(&shown), None, None]))), now());
         assert_eq!(core.silence(), silence, "{name}");
     }
 }
@@ -224,7 +247,7 @@ fn what_is_kept_binds_who_restarts() {
 fn a_prepare_without_a_record_is_no_lost_vote() {
     let mut core = seated(3, 0, Some(Record { view: 0, ..record(0, 0) }), vec![order(0, 1)]);
     last_record(&mut core);
-    core.handle_message(0, Message::Decided(Box::new(certificate(1, 0..3))));
+    core.handle_message(0, Message::Decided(Box::new(certificate(1, 0..3))), now());
     assert_eq!(last_record(&mut core).map(|record| record.voted), Some(number(1)));
     let shown = prepared_by([0, 1, 3], 0, 1, "kept");
     begin(&mut core, 1, [Some(&shown), None, None]);
@@ -248,18 +271,18 @@ fn what_a_view_adopts_is_prepared_whatever_was_kept() {
 fn who_listens_is_answered_at_any_moment() {
     let answers = |core: &mut Core, message: Message| {
         said(core);
-        core.handle_message(1, message);
-        let outputs = std::iter::from_fn(|| core.flush()).flat_map(|flush| flush.outputs);
+        core.handle_message(1, message, now());
+        let outputs = std::iter::from_fn(|| core.poll_flush()).flat_map(|flush| flush.outputs);
         outputs.filter(|output| matches!(output, Output::Send(To::Seat(1), Message::Status(_)))).count()
     };
     let listens = Message::Status(seated(1, 0, None, Vec::new()).status());
     let mut core = awake();
-    core.handle_message(0, Message::Decided(Box::new(certificate(1, 0..3))));
+    core.handle_message(0, Message::Decided(Box::new(certificate(1, 0..3))), now());
     assert_eq!(answers(&mut core, listens.clone()), 1, "between two ticks");
-    core.handle_timer(Timer::Tell);
+    core.handle_timer(Timer::Tell, now());
     assert_eq!(answers(&mut core, listens.clone()), 1, "right after one");
     assert_eq!(answers(&mut core, listens), 0, "it has heard it");
-    core.handle_timer(Timer::Tell);
+    core.handle_timer(Timer::Tell, now());
     assert_eq!(answers(&mut core, status(0, 0)), 0, "it votes, and asks for nothing");
 }
 
@@ -269,13 +292,13 @@ fn who_listens_is_answered_at_any_moment() {
 fn who_lost_its_data_orders_only_in_later_views() {
     let builds = |core: &mut Core| effects(core).iter().any(|effect| matches!(effect, Effect::Build { .. }));
     let mut core = seated(0, 7, None, Vec::new());
-    (1..3).for_each(|seat| core.handle_message(seat, status(7, 0)));
-    core.handle_wanted(true);
-    core.handle_committed(info(9, "a"));
+    (1..3).for_each(|seat| core.handle_message(seat, status(7, 0), now()));
+    core.handle_wanted(true, now());
+    core.handle_committed(info(9, "a"), now());
     assert_eq!((core.silence(), core.is_primary(), builds(&mut core)), (None, true, false));
     // With its record, and nothing lost, it would.
     let mut whole = seated(0, 7, Some(Record { view: 0, ..record(0, 7) }), Vec::new());
-    whole.handle_wanted(true);
+    whole.handle_wanted(true, now());
     assert!(builds(&mut whole));
 }
 
@@ -287,7 +310,7 @@ fn a_primary_that_returns_tells_no_second_order() {
     let other = SignedOrder::new(Order { timestamp_ms: 7, ..order(0, 1).order }, &DOMAIN, &key(0));
     let mut core = seated(0, 0, record(), vec![order(0, 1), other]);
     assert!(core.execution.orders.is_empty() && core.term.spent, "nothing says which of them was told");
-    core.handle_wanted(true);
+    core.handle_wanted(true, now());
     let built = effects(&mut core).iter().any(|effect| matches!(effect, Effect::Build { .. }));
     assert!(!built, "a third would be one more");
     let core = seated(0, 0, record(), vec![order(0, 1)]);
@@ -300,17 +323,17 @@ fn a_primary_that_returns_tells_no_second_order() {
 #[test]
 fn another_head_rolls_back_what_was_executed() {
     let mut core = awake();
-    core.handle_message(0, Message::Order(order(0, 1)));
+    core.handle_message(0, Message::Order(order(0, 1)), now());
     let work = effects(&mut core).into_iter().find_map(|effect| match effect {
         Effect::Execute { work, .. } => Some(work),
         _ => None,
     });
-    core.handle_executed(work.unwrap(), Ok(info(1, "own")));
+    core.handle_executed(work.unwrap(), Ok(info(1, "own")), now());
     effects(&mut core);
-    core.handle_committed(info(1, "others'"));
+    core.handle_committed(info(1, "others'"), now());
     let rolled_back = Effect::Rollback { to: number(1) };
     assert!(core.execution.outcomes.is_empty() && effects(&mut core).contains(&rolled_back));
-    core.handle_timer(Timer::Tell);
+    core.handle_timer(Timer::Tell, now());
     assert_eq!(core.decided(), number(1));
 }
 
@@ -322,12 +345,12 @@ fn an_epoch_ends_with_its_last_batch() {
         ..info(1, "last")
     };
     let mut core = seated(0, 0, Some(Record { view: 0, ..record(0, 0) }), Vec::new());
-    core.handle_wanted(true);
+    core.handle_wanted(true, now());
     effects(&mut core);
-    core.handle_committed(last);
+    core.handle_committed(last, now());
     assert!(!effects(&mut core).iter().any(|effect| matches!(effect, Effect::Build { .. })));
     for seat in 1..4 {
-        core.handle_message(seat, Message::Prepare(super::cases::prepare(seat, 2, "behind")));
+        core.handle_message(seat, Message::Prepare(super::cases::prepare(seat, 2, "behind")), now());
     }
     assert_eq!(core.votes(), (0, 0));
 }

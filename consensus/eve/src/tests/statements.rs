@@ -6,6 +6,7 @@ use slipstream_types::{
     bounded::BoundedVec, validators::Failures,
 };
 
+use super::cases::now;
 use crate::{Ballot, Core, Message, NewView, Prepared, Settings, Setup, Status, ViewChange, Vote};
 
 const DOMAIN: Digest = Digest([7; 32]);
@@ -126,8 +127,10 @@ fn core(seat: u16) -> Core {
     let (certificate, record, outcomes, kept) = (None, None, Vec::new(), Vec::new());
     let head = info(0);
     let (set, key, domain) = (set(), key(seat), DOMAIN);
-    let mut core =
-        Core::new(Setup { set, key, seat, domain, settings, head, certificate, record, outcomes, kept });
+    let mut core = Core::new(
+        Setup { set, key, seat, domain, settings, head, certificate, record, outcomes, kept },
+        now(),
+    );
     let (view, number) = (0, BatchNumber::GENESIS);
     let status = Status {
         view,
@@ -138,7 +141,9 @@ fn core(seat: u16) -> Core {
         neglected: false,
         silence: None,
     };
-    (0..4).filter(|from| *from != seat).for_each(|from| core.handle_message(from, Message::Status(status)));
+    (0..4)
+        .filter(|from| *from != seat)
+        .for_each(|from| core.handle_message(from, Message::Status(status), now()));
     assert!(!core.is_silent());
     core
 }
@@ -149,22 +154,22 @@ fn core(seat: u16) -> Core {
 fn repeated_words_are_no_further_words() {
     let mut core = core(4);
     for from in 0..3 {
-        core.handle_message(from, Message::ViewChange(Box::new(plain(0))));
+        core.handle_message(from, Message::ViewChange(Box::new(plain(0))), now());
     }
     assert_eq!((core.view(), core.others.changes.keys().copied().collect::<Vec<_>>()), (0, vec![0]));
     // Three include an honest one, and are followed; thirds would follow two.
-    core.handle_message(1, Message::ViewChange(Box::new(plain(1))));
+    core.handle_message(1, Message::ViewChange(Box::new(plain(1))), now());
     assert_eq!(core.view(), 0);
-    core.handle_timer(crate::Timer::Tell);
-    core.handle_message(2, Message::ViewChange(Box::new(plain(2))));
+    core.handle_timer(crate::Timer::Tell, now());
+    core.handle_message(2, Message::ViewChange(Box::new(plain(2))), now());
     assert_eq!((core.view(), core.is_changing()), (VIEW, true));
 
     let mut core = self::core(4);
     let ballot = Ballot { view: 0, number: BatchNumber::new(1), token: info(1).digest() };
     let vote = Vote { ballot, signature: ballot.sign_prepare(&DOMAIN, &key(0)) };
-    (0..3).for_each(|from| core.handle_message(from, Message::Prepare(vote)));
+    (0..3).for_each(|from| core.handle_message(from, Message::Prepare(vote), now()));
     let commit = Vote { ballot, signature: ballot.sign_commit(&key(3)) };
-    (0..4).for_each(|from| core.handle_message(from, Message::Commit(commit)));
+    (0..4).for_each(|from| core.handle_message(from, Message::Commit(commit), now()));
     let slot = &core.term.slots[&ballot.number];
     assert_eq!(slot.prepares.keys().copied().collect::<Vec<_>>(), [0]);
     assert_eq!(slot.commits.keys().copied().collect::<Vec<_>>(), [3]);
@@ -175,17 +180,17 @@ fn repeated_words_are_no_further_words() {
 fn who_left_a_view_votes_in_it_no_more() {
     let mut core = core(4);
     for seat in 0..3 {
-        core.handle_message(seat, Message::ViewChange(Box::new(change(1, seat, None, None))));
+        core.handle_message(seat, Message::ViewChange(Box::new(change(1, seat, None, None))), now());
     }
     assert_eq!((core.view(), core.is_changing()), (1, true));
-    while core.flush().is_some() {}
+    while core.poll_flush().is_some() {}
     for view in [0, 1] {
         let ballot = Ballot { view, number: BatchNumber::new(1), token: info(1).digest() };
         for seat in 0..4 {
             let vote = Vote { ballot, signature: ballot.sign_prepare(&DOMAIN, &key(seat)) };
-            core.handle_message(seat, Message::Prepare(vote));
+            core.handle_message(seat, Message::Prepare(vote), now());
             let vote = Vote { ballot, signature: ballot.sign_commit(&key(seat)) };
-            core.handle_message(seat, Message::Commit(vote));
+            core.handle_message(seat, Message::Commit(vote), now());
         }
     }
     assert_eq!(core.decided(), BatchNumber::GENESIS);

@@ -1,6 +1,8 @@
 //! Messages of validators, as bytes. Decoding and handling them never panics. A stranger's bytes never make a core
 //! sign, decide or convict.
 
+use std::time::Instant;
+
 use slipstream_eve::{
     Ballot, Core, Evidence, Message, NewView, Order, Output, Settings, Setup, SignedOrder, Status, Verify,
     ViewChange, Vote,
@@ -26,7 +28,7 @@ fn info(number: u64) -> LedgerInfo {
     }
 }
 
-fn core() -> Core {
+fn core(now: Instant) -> Core {
     let keys: Vec<_> = (0..4).map(key).collect();
     let validators =
         keys.iter().map(|key| Validator { public_key: key.public(), fee_recipient: Default::default() });
@@ -43,23 +45,24 @@ fn core() -> Core {
     let key = keys[3].clone();
     let domain = Digest::ZERO;
     let (certificate, record, outcomes, kept) = (None, None, Vec::new(), Vec::new());
-    Core::new(Setup { set, key, seat: 3, domain, settings, head, certificate, record, outcomes, kept })
+    Core::new(Setup { set, key, seat: 3, domain, settings, head, certificate, record, outcomes, kept }, now)
 }
 
 pub(crate) fn run(bytes: &[u8]) {
-    let mut core = core();
+    let now = Instant::now();
+    let mut core = core(now);
     let mut rest = bytes;
     // Each message follows its sender and its length.
     while let [from, high, low, tail @ ..] = rest {
         let len = usize::from(u16::from_be_bytes([*high, *low])).min(tail.len());
         let (message, next) = tail.split_at(len);
         if let Ok(message) = codec::decode::<Message>("consensus message", message, BYTES_MAX) {
-            core.handle_message(u16::from(*from), message);
+            core.handle_message(u16::from(*from), message, now);
         }
         rest = next;
     }
-    while core.next_effect().is_some() {}
-    while let Some(flush) = core.flush() {
+    while core.poll_effect().is_some() {}
+    while let Some(flush) = core.poll_flush() {
         for output in flush.outputs {
             assert!(!matches!(output, Output::Commit(_) | Output::Convict(_)), "{output:?}");
         }

@@ -1,5 +1,7 @@
 //! The driver of a simulated validator: carries out what its core wants, and keeps on its disk what must survive.
 
+use std::collections::btree_map::Entry;
+
 use rand::Rng;
 use slipstream_types::{BatchNumber, Certificate, Digest, Epoch, LedgerInfo};
 
@@ -11,7 +13,7 @@ use crate::{
 
 impl World {
     pub(super) fn deliver(&mut self, seat: u16, from: u16, message: Message) {
-        let domain = self.domain;
+        let (domain, now) = (self.domain, self.now());
         let node = &mut self.nodes[usize::from(seat)];
         let core = node.core.as_mut().unwrap();
         if let Message::Order(order) = &message
@@ -19,7 +21,7 @@ impl World {
         {
             node.bodies.insert(order.order.digest(&domain));
         }
-        core.handle_message(from, message);
+        core.handle_message(from, message, now);
     }
 
     /// Executes an order on the outcome before it; parallel execution may err.
@@ -49,7 +51,7 @@ impl World {
 
     pub(super) fn work(&mut self, seat: u16, work: Work, order: Option<SignedOrder>, parent: Digest) {
         let Some(before) = self.before(seat, work.number) else { return self.overtaken(seat, work) };
-        let is_built = order.is_none();
+        let (is_built, now) = (order.is_none(), self.now());
         let order = order.unwrap_or_else(|| {
             let order = Order {
                 epoch: Epoch(0),
@@ -65,12 +67,12 @@ impl World {
         let has_body = self.nodes[usize::from(seat)].bodies.contains(&digest);
         if !is_built && !has_body {
             let node = &mut self.nodes[usize::from(seat)];
-            node.core.as_mut().unwrap().handle_executed(work, Err(NoOutcome::Missing));
+            node.core.as_mut().unwrap().handle_executed(work, Err(NoOutcome::Missing), now);
             return;
         }
         if order.order.timestamp_ms < before.timestamp_ms {
             let core = self.nodes[usize::from(seat)].core.as_mut().unwrap();
-            core.handle_executed(work, Err(NoOutcome::Refused));
+            core.handle_executed(work, Err(NoOutcome::Refused), now);
             return;
         }
         // The driver learns of a rollback when the work is done and on disk.
@@ -89,14 +91,15 @@ impl World {
         }
         let core = self.nodes[usize::from(seat)].core.as_mut().unwrap();
         match is_built {
-            true => core.handle_built(work, order, info),
-            false => core.handle_executed(work, Ok(info)),
+            true => core.handle_built(work, order, info, now),
+            false => core.handle_executed(work, Ok(info), now),
         }
     }
 
     fn overtaken(&mut self, seat: u16, work: Work) {
+        let now = self.now();
         let core = self.nodes[usize::from(seat)].core.as_mut().unwrap();
-        core.handle_executed(work, Err(NoOutcome::Overtaken));
+        core.handle_executed(work, Err(NoOutcome::Overtaken), now);
     }
 
     /// Carries out what a core wants.
@@ -104,7 +107,7 @@ impl World {
         let index = usize::from(seat);
         loop {
             let Some(core) = &mut self.nodes[index].core else { return };
-            let Some(effect) = core.next_effect() else { break };
+            let Some(effect) = core.poll_effect() else { break };
             match effect {
                 Effect::Build { work, parent } => {
                     let after_us = self.random.random_range(5_000..60_000);
@@ -116,24 +119,34 @@ impl World {
                 }
                 Effect::Rollback { to } => self.nodes[index].held.retain(|number, _| *number <= to),
                 Effect::Fetch { certificate } => self.post(seat, 20_000, Event::Fetch(*certificate)),
-                Effect::SetTimer(timer, after_ms) => {
-                    let version = self.sequence;
-                    self.nodes[index].timers.insert(timer, version);
-                    self.post(seat, after_ms * 1_000, Event::Timer(timer, version));
-                }
-                Effect::CancelTimer(timer) => {
-                    self.nodes[index].timers.remove(&timer);
-                }
             }
         }
+        self.post_timers(seat);
         let node = &mut self.nodes[index];
         if !node.flushing
-            && let Some(flush) = node.core.as_mut().unwrap().flush()
+            && let Some(flush) = node.core.as_mut().unwrap().poll_flush()
         {
             self.views = self.views.max(node.core.as_ref().unwrap().view());
             node.flushing = true;
             let after_us = self.random.random_range(100..4_000);
             self.post(seat, after_us, Event::Flushed(Box::new(flush)));
+        }
+    }
+
+    /// Posts the timers that the core set since the last call, and forgets those that it cancelled.
+    fn post_timers(&mut self, seat: u16) {
+        let now = self.now();
+        let node = &mut self.nodes[usize::from(seat)];
+        let timers = node.core.as_ref().unwrap().timers().clone();
+        node.timers.retain(|timer, (at, _)| timers.get(timer) == Some(at));
+        for (timer, at) in timers.into_iter().rev() {
+            let version = self.sequence;
+            let node = &mut self.nodes[usize::from(seat)];
+            if let Entry::Vacant(entry) = node.timers.entry(timer) {
+                entry.insert((at, version));
+                let after_us = (at - now).as_micros() as u64;
+                self.post(seat, after_us, Event::Timer(timer, version));
+            }
         }
     }
 
@@ -194,8 +207,9 @@ impl World {
         if self.stumble(seat) {
             return;
         }
+        let now = self.now();
         let node = &mut self.nodes[usize::from(seat)];
-        node.core.as_mut().unwrap().handle_committed(info.clone());
+        node.core.as_mut().unwrap().handle_committed(info.clone(), now);
         node.held.retain(|number, _| *number > info.number);
     }
 
@@ -216,9 +230,10 @@ impl World {
             return self.post(seat, 100_000, Event::Fetch(certificate));
         }
         self.fetched += 1;
+        let now = self.now();
         let node = &mut self.nodes[usize::from(seat)];
         node.held.insert(number, certificate.info.clone());
-        node.core.as_mut().unwrap().handle_fetched(number);
+        node.core.as_mut().unwrap().handle_fetched(number, now);
     }
 
     /// Commits certified batches of others if far behind; after some seconds at one batch, even if two behind. A

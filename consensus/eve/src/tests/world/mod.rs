@@ -7,6 +7,7 @@ mod outages;
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, BinaryHeap},
+    time::{Duration, Instant},
 };
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -78,7 +79,8 @@ struct Node {
     flushing: bool,
     /// When the last commit in progress is done: commits come one after the other.
     committed_us: u64,
-    timers: BTreeMap<Timer, u64>,
+    /// The timers that are posted: when each is due, and the version of its event.
+    timers: BTreeMap<Timer, (Instant, u64)>,
     incarnation: u64,
     /// Its height at the last sync, and how often it was the same before.
     stood: (usize, u32),
@@ -96,6 +98,7 @@ pub(super) struct World {
     waiting: BTreeMap<u64, Event>,
     sequence: u64,
     pub(super) now_us: u64,
+    begun: Instant,
     pub(super) random: StdRng,
     oracle: Oracle,
     cut: BTreeSet<u16>,
@@ -136,6 +139,7 @@ impl World {
             waiting: BTreeMap::new(),
             sequence: 0,
             now_us: 0,
+            begun: Instant::now(),
             random: StdRng::seed_from_u64(seed),
             oracle: Oracle::default(),
             cut: BTreeSet::new(),
@@ -149,6 +153,11 @@ impl World {
             world.start(seat);
         }
         world
+    }
+
+    /// The present, as the cores see it.
+    fn now(&self) -> Instant {
+        self.begun + Duration::from_micros(self.now_us)
     }
 
     fn is_calm(&self) -> bool {
@@ -169,7 +178,7 @@ impl World {
     fn start(&mut self, seat: u16) {
         let genesis = self.genesis.clone();
         let (set, key, domain) = (self.set.clone(), self.keys[usize::from(seat)].clone(), self.domain);
-        let settings = self.climate.settings;
+        let (settings, now) = (self.climate.settings, self.now());
         let node = &mut self.nodes[usize::from(seat)];
         let head = node.disk.chain.last().map_or(genesis, |(info, _)| info.clone());
         node.disk.outcomes.retain(|(_, it)| it.info.number > head.number);
@@ -198,8 +207,8 @@ impl World {
             outcomes,
             kept,
         };
-        let mut core = Core::new(setup);
-        core.handle_wanted(true);
+        let mut core = Core::new(setup, now);
+        core.handle_wanted(true, now);
         for (number, (_, info)) in &core.execution.outcomes {
             node.held.insert(*number, info.clone());
         }
@@ -253,10 +262,11 @@ impl World {
             Event::Deliver { from, message } => self.deliver(seat, from, message),
             Event::Work { work, order, parent } => self.work(seat, work, order, parent),
             Event::Timer(timer, version) => {
+                let now = self.now();
                 let node = &mut self.nodes[usize::from(seat)];
-                if node.timers.get(&timer) == Some(&version) {
+                if node.timers.get(&timer).is_some_and(|(_, posted)| *posted == version) {
                     node.timers.remove(&timer);
-                    node.core.as_mut().unwrap().handle_timer(timer);
+                    node.core.as_mut().unwrap().handle_timer(timer, now);
                 }
             }
             Event::Flushed(flush) => {

@@ -10,10 +10,13 @@
 //! A core's own time for a message (mostly signatures) is measured as it happens. Work waits for its bench and for a
 //! free CPU core, first come, first served.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use slipstream_eve::{
-    Core, Effect, Flush, Message, NoOutcome, Order, Output, Settings, Setup, SignedOrder, Timer, To, Work,
+    Core, Effect, Flush, Message, NoOutcome, Order, Output, Settings, Setup, SignedOrder, To, Work,
 };
 use slipstream_types::{
     Address, BatchNumber, Certificate, Digest, Epoch, LedgerInfo, SecretKey, signature_cache,
@@ -72,7 +75,7 @@ pub(super) struct Decision {
 enum Event {
     Message(u16, Message),
     Done { work: Work, rollbacks: u64, order: SignedOrder, info: LedgerInfo, is_build: bool },
-    Timer(Timer, u64),
+    Timeout(Instant),
     Flushed(Vec<Output>),
     Committed(LedgerInfo),
     Fetched(Certificate),
@@ -92,7 +95,8 @@ struct Seat {
     head: LedgerInfo,
     /// Outcomes above the head.
     held: BTreeMap<BatchNumber, LedgerInfo>,
-    timers: BTreeMap<Timer, u64>,
+    /// The core's timeout, once its event is posted.
+    timeout: Option<Instant>,
     is_flushing: bool,
     rollbacks: u64,
     /// When each bench is free, and each CPU core.
@@ -126,6 +130,8 @@ pub(super) struct World<M> {
     events: BTreeMap<(u64, u64), (u16, Event)>,
     sequence: u64,
     now_us: u64,
+    /// The beginning, as the cores see it.
+    begun: Instant,
     /// The bodies by their outcomes' tokens.
     bodies: BTreeMap<Digest, Digest>,
     decisions: BTreeMap<BatchNumber, Decision>,
@@ -149,22 +155,26 @@ impl<M: Machine> World<M> {
             protect_wait_ms: 50,
             recalls_votes: true,
         };
+        let begun = Instant::now();
         let seat = |(seat, key): (u16, &SecretKey)| Seat {
-            core: Core::new(Setup {
-                set: set.clone(),
-                key: key.clone(),
-                seat,
-                domain,
-                settings,
-                head: head.clone(),
-                certificate: None,
-                record: None,
-                outcomes: Vec::new(),
-                kept: Vec::new(),
-            }),
+            core: Core::new(
+                Setup {
+                    set: set.clone(),
+                    key: key.clone(),
+                    seat,
+                    domain,
+                    settings,
+                    head: head.clone(),
+                    certificate: None,
+                    record: None,
+                    outcomes: Vec::new(),
+                    kept: Vec::new(),
+                },
+                begun,
+            ),
             head: head.clone(),
             held: BTreeMap::new(),
-            timers: BTreeMap::new(),
+            timeout: None,
             is_flushing: false,
             rollbacks: 0,
             benches: [0; 5],
@@ -180,11 +190,12 @@ impl<M: Machine> World<M> {
             events: BTreeMap::new(),
             sequence: 0,
             now_us: 0,
+            begun,
             bodies: BTreeMap::new(),
             decisions: BTreeMap::new(),
         };
         for seat in 0..u16::from(validators) {
-            world.seats[usize::from(seat)].core.handle_wanted(true);
+            world.seats[usize::from(seat)].core.handle_wanted(true, begun);
             world.pump(seat);
         }
         world
@@ -216,6 +227,11 @@ impl<M: Machine> World<M> {
         self.decisions.values().cloned().collect()
     }
 
+    /// The present, as the cores see it.
+    fn now(&self) -> Instant {
+        self.begun + Duration::from_micros(self.now_us)
+    }
+
     fn post_at(&mut self, seat: u16, at_us: u64, event: Event) {
         self.sequence += 1;
         self.events.insert((at_us, self.sequence), (seat, event));
@@ -224,13 +240,14 @@ impl<M: Machine> World<M> {
     /// Passes an event to the core, and carries out its effects; returns the real time of the machines' work, which
     /// does not count as the core's.
     fn happen(&mut self, seat: u16, event: Event) -> u64 {
+        let now = self.now();
         let at = &mut self.seats[usize::from(seat)];
         match event {
-            Event::Message(from, message) => at.core.handle_message(from, message),
-            Event::Timer(timer, version) => {
-                if at.timers.get(&timer) == Some(&version) {
-                    at.timers.remove(&timer);
-                    at.core.handle_timer(timer);
+            Event::Message(from, message) => at.core.handle_message(from, message, now),
+            Event::Timeout(timeout) => {
+                // The core may have another timeout by now, whose event is posted too.
+                if at.timeout.take_if(|posted| *posted == timeout).is_some() {
+                    at.core.handle_timeout(now);
                 }
             }
             Event::Done { work, rollbacks, order, info, is_build } => {
@@ -238,8 +255,8 @@ impl<M: Machine> World<M> {
                     at.held.insert(work.number, info.clone());
                 }
                 match is_build {
-                    true => at.core.handle_built(work, order, info),
-                    false => at.core.handle_executed(work, Ok(info)),
+                    true => at.core.handle_built(work, order, info, now),
+                    false => at.core.handle_executed(work, Ok(info), now),
                 }
             }
             Event::Flushed(outputs) => {
@@ -250,7 +267,7 @@ impl<M: Machine> World<M> {
                 if at.head.number.next() == info.number {
                     at.held.retain(|number, _| *number > info.number);
                     at.head = info.clone();
-                    at.core.handle_committed(info);
+                    at.core.handle_committed(info, now);
                 }
             }
             Event::Fetched(certificate) => self.fetched(seat, certificate),
@@ -259,7 +276,7 @@ impl<M: Machine> World<M> {
     }
 
     fn fetched(&mut self, seat: u16, certificate: Certificate) {
-        let number = certificate.info.number;
+        let (number, now) = (certificate.info.number, self.now());
         let at = &mut self.seats[usize::from(seat)];
         if at.head.number >= number {
             return;
@@ -269,12 +286,12 @@ impl<M: Machine> World<M> {
             return self.post_at(seat, later_us, Event::Fetched(certificate));
         }
         at.held.insert(number, certificate.info);
-        at.core.handle_fetched(number);
+        at.core.handle_fetched(number, now);
     }
 
     fn pump(&mut self, seat: u16) -> u64 {
         let mut worked_us = 0;
-        while let Some(effect) = self.seats[usize::from(seat)].core.next_effect() {
+        while let Some(effect) = self.seats[usize::from(seat)].core.poll_effect() {
             let at = &mut self.seats[usize::from(seat)];
             match effect {
                 Effect::Build { work, parent } => worked_us += self.work(seat, work, None, parent),
@@ -289,17 +306,18 @@ impl<M: Machine> World<M> {
                     let at_us = self.now_us + 2 * self.pace.one_way_us;
                     self.post_at(seat, at_us, Event::Fetched(*certificate));
                 }
-                Effect::SetTimer(timer, after_ms) => {
-                    let version = self.sequence;
-                    at.timers.insert(timer, version);
-                    self.post_at(seat, self.now_us + after_ms * 1_000, Event::Timer(timer, version));
-                }
-                Effect::CancelTimer(timer) => _ = at.timers.remove(&timer),
             }
+        }
+        let begun = self.begun;
+        let at = &mut self.seats[usize::from(seat)];
+        if let Some(timeout) = at.core.poll_timeout().filter(|timeout| at.timeout != Some(*timeout)) {
+            at.timeout = Some(timeout);
+            let at_us = (timeout - begun).as_micros() as u64;
+            self.post_at(seat, at_us.max(self.now_us), Event::Timeout(timeout));
         }
         let at = &mut self.seats[usize::from(seat)];
         if !at.is_flushing
-            && let Some(Flush { record, outputs }) = at.core.flush()
+            && let Some(Flush { record, outputs }) = at.core.poll_flush()
         {
             at.is_flushing = true;
             let record_us = if record.is_some() { self.pace.record_us } else { 0 };
@@ -312,9 +330,9 @@ impl<M: Machine> World<M> {
     }
 
     fn work(&mut self, seat: u16, work: Work, order: Option<SignedOrder>, parent: Digest) -> u64 {
-        let begun = Instant::now();
+        let (begun, now) = (Instant::now(), self.now());
         let Some(before) = self.seats[usize::from(seat)].before(work.number) else {
-            self.seats[usize::from(seat)].core.handle_executed(work, Err(NoOutcome::Overtaken));
+            self.seats[usize::from(seat)].core.handle_executed(work, Err(NoOutcome::Overtaken), now);
             return 0;
         };
         let is_build = order.is_none();
