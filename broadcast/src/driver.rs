@@ -125,7 +125,7 @@ impl Broadcaster {
 
     /// Sets the parts of new batches that the node wants from now on.
     pub fn set_wants(&self, wants: Wants) {
-        self.mesh.lock().set_wants(wants);
+        self.mesh.lock().handle_wants(wants);
         self.poked.notify_one();
     }
 
@@ -228,7 +228,7 @@ impl Broadcaster {
             }
             let body: Arc<[u8]> = body.into_bytes().into();
             if !leads {
-                self.mesh.lock().lend(header, certificate, body, Instant::now());
+                self.mesh.lock().handle_lent(header, certificate, body, Instant::now());
                 continue;
             }
             let hints = hints.map(|hints| (Part::Hints, hints.into_bytes().into()));
@@ -262,7 +262,7 @@ impl Broadcaster {
         let Ok(id) = signed.id(&header.digest()) else { return };
         let Ok(plans) = BoundedVec::new(vec![signed]) else { return };
         let announced = Announced { header, certificate, plans };
-        self.mesh.lock().publish(announced, vec![Source { id, part, codec }], Instant::now());
+        self.mesh.lock().handle_published(announced, vec![Source { id, part, codec }], Instant::now());
     }
 
     fn act(&self, ledger: &dyn Ledger, jobs: &mut JoinSet<Outcome>) {

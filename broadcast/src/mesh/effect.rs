@@ -59,7 +59,7 @@ pub enum Effect {
         bytes: usize,
     },
     /// The leader of this batch is silent. This validator therefore codes the body, signs a plan of its own, and hands both
-    /// to [`super::Mesh::publish`].
+    /// to [`super::Mesh::handle_published`].
     Lead(Box<Lead>),
     /// A peer sent what no honest node sends.
     Ban {

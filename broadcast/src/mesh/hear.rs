@@ -27,7 +27,7 @@ const VIEWS_MAX: usize = 2;
 impl Mesh {
     /// Announces, as a validator, a batch that was agreed on, with payloads that this node is a source of, in the order
     /// of the plans. It may announce other payloads of the batch later.
-    pub fn publish(&mut self, announced: Announced, sources: Vec<Source>, now: Instant) {
+    pub fn handle_published(&mut self, announced: Announced, sources: Vec<Source>, now: Instant) {
         let Announced { header, certificate, plans } = announced;
         let (number, epoch) = (header.number, header.epoch);
         let Some(set) = self.set_of(epoch) else { return };
@@ -50,7 +50,13 @@ impl Mesh {
 
     /// Lends the body of a batch that another validator spreads: serves it as well, under the other's plan. If nobody
     /// spreads the batch, this node does.
-    pub fn lend(&mut self, header: BatchHeader, certificate: Certificate, body: Arc<[u8]>, now: Instant) {
+    pub fn handle_lent(
+        &mut self,
+        header: BatchHeader,
+        certificate: Certificate,
+        body: Arc<[u8]>,
+        now: Instant,
+    ) {
         let number = header.number;
         let Some(batch) = self.take_own(header, certificate, now) else { return };
         if batch.telling == Telling::Nobody {

@@ -1,4 +1,12 @@
-//! [`Mesh`]: how new batches spread, as a state machine without I/O.
+//! [`Mesh`]: how new batches spread, without I/O, threads or clock.
+//!
+//! Events go in through `handle_…(event, now)`. Effects come out of [`Mesh::poll_effect`], and the time of the next call
+//! comes out of [`Mesh::poll_timeout`]. So a simulator runs the same mesh that ships, and the same events give the same
+//! decisions.
+//!
+//! Call order: after every `handle_…` the driver takes and performs effects in order until none is left, and then asks
+//! for the timeout. It calls [`Mesh::handle_timeout`] at that time or later. `now` never decreases between calls, but it
+//! may stay the same. Without a timeout, only an event can change anything.
 //!
 //! ```text
 //!             ┌ Batch ──▶ certificate, place in the ledger, plans' signatures ──▶ Batch to `degree` peers, later to the rest
@@ -230,7 +238,7 @@ impl Mesh {
     }
 
     /// Sets this node's wants, which change when it begins or ceases to validate.
-    pub fn set_wants(&mut self, wants: Wants) {
+    pub fn handle_wants(&mut self, wants: Wants) {
         if wants != self.wants {
             self.wants = wants;
             let peers: Vec<_> = self.peers.keys().copied().collect();
@@ -297,7 +305,7 @@ impl Mesh {
         }
     }
 
-    /// Does everything that is due.
+    /// Call when the time of [`Mesh::poll_timeout`] has come. Does everything that is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         let numbers: Vec<_> = self.batches.keys().copied().collect();
         for number in numbers {
@@ -314,7 +322,7 @@ impl Mesh {
         }
     }
 
-    /// When to call [`Mesh::handle_timeout`] next.
+    /// Returns the time of the next [`Mesh::handle_timeout`] if no event comes first.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let of_batch = |batch: &Batch| {
             let repairs = batch.payloads.iter().filter_map(payload::Payload::due_at).min();
@@ -324,7 +332,7 @@ impl Mesh {
         self.batches.values().filter_map(of_batch).chain(self.wants_at).min()
     }
 
-    /// Returns the next effect to carry out.
+    /// Returns the next effect, or `None` until another event.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }

@@ -232,7 +232,7 @@ impl Rig {
         let body = self.chain.body(number).as_bytes().to_vec();
         let (announced, sources) = self.chain.published(number, kind, &body, seat);
         self.commit(node, number);
-        self.nodes[node].mesh.publish(announced, sources, self.now);
+        self.nodes[node].mesh.handle_published(announced, sources, self.now);
         self.act(node);
     }
 

@@ -138,7 +138,7 @@ fn a_graph_is_covered_within_the_cap() {
 #[test]
 fn a_node_that_applies_deltas_receives_no_body() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 3);
-    rig.nodes[1].mesh.set_wants(Wants::default());
+    rig.nodes[1].mesh.handle_wants(Wants::default());
     let mut rig = rig.connect();
     rig.publish(0, 1, CodecKind::ReedSolomon, 0);
     rig.run_for(second() * 3);
@@ -276,10 +276,10 @@ fn a_false_payload_is_its_signers() {
         let mut rig = Rig::line(Chain::new(&[BODY]), 4).connect();
         let (announced, sources) =
             rig.chain.published(1, kind, Chain::new(&[BODY, BODY]).body(2).as_bytes(), 3);
-        rig.nodes[0].mesh.publish(announced, sources, rig.now);
+        rig.nodes[0].mesh.handle_published(announced, sources, rig.now);
         rig.run_for(LATENCY * 2);
         let (announced, sources) = rig.chain.published(1, kind, rig.chain.body(1).as_bytes(), 1);
-        rig.nodes[0].mesh.publish(announced, sources, rig.now);
+        rig.nodes[0].mesh.handle_published(announced, sources, rig.now);
         rig.run_for(second());
         assert_eq!(rig.without(1), [0], "{kind}");
         // A node that finds it out stops passing it on, so those behind it may never complete it.

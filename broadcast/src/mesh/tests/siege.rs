@@ -48,7 +48,7 @@ fn false_plans_take_no_place_of_the_leaders() {
     let begun = rig.now;
     let head = rig.chain.heads[1].clone();
     rig.nodes[0].mesh.handle_head(head, rig.now);
-    rig.nodes[0].mesh.publish(honest, sources, rig.now);
+    rig.nodes[0].mesh.handle_published(honest, sources, rig.now);
     rig.run_for(ms(900));
     assert_eq!(rig.without(1), [0], "{:?}", rig.now - begun);
     let batch = &rig.nodes[4].mesh.batches[&BatchNumber::new(1)];
@@ -89,7 +89,7 @@ fn a_silent_leader_is_stood_in_for() {
         let (header, certificate, body) = rig.chain.batches[0].clone();
         rig.commit(1, 1);
         let body: Arc<[u8]> = body.into_bytes().into();
-        rig.nodes[1].mesh.lend(header, certificate, body, rig.now);
+        rig.nodes[1].mesh.handle_lent(header, certificate, body, rig.now);
         if !is_silent {
             rig.publish(0, 1, CodecKind::ReedSolomon, 0);
         }
@@ -98,7 +98,7 @@ fn a_silent_leader_is_stood_in_for() {
         assert_eq!(lead.is_some(), is_silent);
         if let Some(lead) = lead {
             let (announced, sources) = rig.chain.published(1, CodecKind::ReedSolomon, &lead.body, 2);
-            rig.nodes[1].mesh.publish(announced, sources, rig.now);
+            rig.nodes[1].mesh.handle_published(announced, sources, rig.now);
         }
         rig.run_for(ms(200));
         assert!(rig.nodes[2].complete.contains_key(&1));
@@ -114,7 +114,7 @@ fn a_false_leader_is_stood_in_for() {
     let (header, certificate, body) = rig.chain.batches[0].clone();
     rig.commit(1, 1);
     let body: Arc<[u8]> = body.into_bytes().into();
-    rig.nodes[1].mesh.lend(header, certificate, body, rig.now);
+    rig.nodes[1].mesh.handle_lent(header, certificate, body, rig.now);
     let told = Announced {
         plans: BoundedVec::new(vec![made_up(&rig.chain, 0, 0, Part::Body, 9)]).unwrap(),
         ..rig.chain.published(1, CodecKind::Gossip, rig.chain.body(1).as_bytes(), 0).0
@@ -257,7 +257,7 @@ fn repetitions_are_charged() {
 #[test]
 fn a_late_plan_passes_a_delta_node() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 4);
-    rig.nodes[1].mesh.set_wants(Wants::default());
+    rig.nodes[1].mesh.handle_wants(Wants::default());
     rig.link(0, 3);
     let mut rig = rig.connect();
     let (told, _) = rig.chain.published(1, CodecKind::ReedSolomon, rig.chain.body(1).as_bytes(), 0);
@@ -304,7 +304,7 @@ fn a_leader_with_two_plans_holds_nothing_up() {
     };
     [2, 3].into_iter().for_each(|node| rig.inject(0, node, &Message::Batch(Box::new(bad.clone()))));
     rig.commit(1, 1);
-    rig.nodes[1].mesh.lend(header, certificate, body.into_bytes().into(), rig.now);
+    rig.nodes[1].mesh.handle_lent(header, certificate, body.into_bytes().into(), rig.now);
     rig.inject(0, 1, &Message::Batch(Box::new(good)));
     rig.run_for(ms(400));
     assert!([2, 3].iter().all(|node| rig.nodes[*node].complete.contains_key(&1)));
@@ -353,18 +353,18 @@ fn who_sends_what_is_declined_is_told_so() {
 fn validators_pass_hints_on() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 3);
     let wants = Wants { body: true, hints: true };
-    (0..3).for_each(|node| rig.nodes[node].mesh.set_wants(wants));
+    (0..3).for_each(|node| rig.nodes[node].mesh.handle_wants(wants));
     let mut rig = rig.connect();
     let (header, certificate, body) = rig.chain.batches[0].clone();
     rig.publish(0, 1, CodecKind::ReedSolomon, 0);
     rig.commit(1, 1);
     let body: Arc<[u8]> = body.into_bytes().into();
-    rig.nodes[1].mesh.lend(header.clone(), certificate, body, rig.now);
+    rig.nodes[1].mesh.handle_lent(header.clone(), certificate, body, rig.now);
     rig.run_for(ms(50));
     let (announced, sources) =
         rig.chain.published_part(1, (Part::Hints, CodecKind::ReedSolomon), &[7; 40_000], 0);
     let id = sources[0].id;
-    rig.nodes[0].mesh.publish(announced, sources, rig.now);
+    rig.nodes[0].mesh.handle_published(announced, sources, rig.now);
     rig.run_for(ms(200));
     let has = |node: usize| {
         let mesh = &rig.nodes[node].mesh;

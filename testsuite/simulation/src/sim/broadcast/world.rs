@@ -119,14 +119,14 @@ impl World<'_> {
         let (announced, sources) = chain.published(self.scenario.codec, self.scenario.payload_bytes)?;
         self.now = encoded;
         let at = self.instant();
-        self.nodes[0].mesh.publish(announced, sources, at);
+        self.nodes[0].mesh.handle_published(announced, sources, at);
         self.act(0, None);
         for node in 1..self.scenario.validators {
             self.now = self.latency(0, node).max(encoded);
             let Certified { header, certificate, body } = &chain.batches[0];
             let at = self.instant();
             let body: Arc<[u8]> = body.as_bytes().into();
-            self.nodes[node].mesh.lend(header.clone(), certificate.clone(), body, at);
+            self.nodes[node].mesh.handle_lent(header.clone(), certificate.clone(), body, at);
             self.act(node, None);
         }
         let honest = self.nodes[self.scenario.validators..].iter().filter(|node| node.habit == Habit::Honest);
