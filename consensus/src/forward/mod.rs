@@ -148,7 +148,7 @@ impl Forwarder {
             set.validators.iter().map(|validator| validator.public_key).collect();
         validators.rotate_left(usize::from(set.primary(view)));
         self.verdicts.lock().follow(&validators, set.matching());
-        if self.couriers.lock().lead(&validators) {
+        if self.couriers.lock().handle_validators(&validators) {
             self.led.notify_one();
         }
     }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Forwarder, Item, QUEUE_MAX,
-    couriers::{Ended, SendReadiness},
+    couriers::{SendOutcome, SendReadiness},
     message::{self, ANSWER_BYTES_MAX, MESSAGE_TRANSACTIONS_MAX, Outcome, Packed},
 };
 use crate::pool::{DropReason, Refused};
@@ -158,8 +158,8 @@ impl Forwarder {
 
     fn outlook(&self, connected: &[PeerId]) -> SendReadiness {
         let mut couriers = self.couriers.lock();
-        couriers.note_connected(connected);
-        couriers.outlook(connected, Instant::now())
+        couriers.handle_peers(connected);
+        couriers.poll_readiness(connected, Instant::now())
     }
 
     /// Drops transactions that stay out of batches. The proposer itself sees what it cannot execute, and drops it at
@@ -203,7 +203,7 @@ impl Forwarder {
                 if !couriers.has_room(&peer, Instant::now()) {
                     break;
                 }
-                couriers.begin(peer);
+                couriers.handle_sent(peer);
                 let transport = self.transport.clone();
                 let limits = RequestLimits { deadline: DEADLINE, response_bytes_max: ANSWER_BYTES_MAX };
                 sends.spawn(async move {
@@ -219,12 +219,15 @@ impl Forwarder {
             Ok(bytes) => self.heard(peer, &hashes, &bytes),
             Err(error) => {
                 tracing::debug!(peer = %peer.short(), %error, "cannot forward transactions");
-                error.refusal().and_then(|refusal| refusal.retry_after()).map_or(Ended::Failed, Ended::Busy)
+                error
+                    .refusal()
+                    .and_then(|refusal| refusal.retry_after())
+                    .map_or(SendOutcome::Failed, SendOutcome::Busy)
             }
         };
         let mut couriers = self.couriers.lock();
-        couriers.end(&peer, ended, Instant::now());
-        if matches!(ended, Ended::Busy(_)) && couriers.is_from_proposer(&peer) {
+        couriers.handle_ended(&peer, ended, Instant::now());
+        if matches!(ended, SendOutcome::Busy(_)) && couriers.is_from_proposer(&peer) {
             drop(couriers);
             // The proposer processed none of them, and a detour takes as long.
             hashes
@@ -235,16 +238,16 @@ impl Forwarder {
     }
 
     /// Takes a peer's outcome of each transaction.
-    fn heard(&self, peer: PeerId, hashes: &[B256], bytes: &[u8]) -> Ended {
+    fn heard(&self, peer: PeerId, hashes: &[B256], bytes: &[u8]) -> SendOutcome {
         let outcomes = match message::decode_answer(bytes) {
             Ok(outcomes) if outcomes.len() == hashes.len() => outcomes,
             Ok(outcomes) => {
                 tracing::debug!(peer = %peer.short(), sent = hashes.len(), told = outcomes.len(), "a peer's answer to transactions is malformed");
-                return Ended::Failed;
+                return SendOutcome::Failed;
             }
             Err(error) => {
                 tracing::debug!(peer = %peer.short(), %error, "a peer's answer to transactions is malformed");
-                return Ended::Failed;
+                return SendOutcome::Failed;
             }
         };
         let verdict = |outcome: &Outcome| match outcome {
@@ -259,7 +262,7 @@ impl Forwarder {
         if let Some(first) = dropped.first() {
             tracing::info!(dropped = dropped.len(), %first, "dropped transactions that the proposer could not execute");
         }
-        Ended::Answered { taken: outcomes.iter().filter(|outcome| outcome.is_none()).count() }
+        SendOutcome::Answered { taken: outcomes.iter().filter(|outcome| outcome.is_none()).count() }
     }
 }
 

@@ -4,6 +4,10 @@
 //! that nothing is lost with the proposer or omitted by it alone. Otherwise they go to a few peers, drawn anew for
 //! every message, so that no peer sees all transactions. A peer that hangs or fails rests, longer each time, and delays
 //! nobody else.
+//!
+//! Events go in through `handle_…`, and `now` is an argument: there is neither I/O nor a clock here. The driver
+//! (`sending`) asks [`Couriers::poll_readiness`] whether to send now, or when at the latest to ask again. Then it asks
+//! [`Couriers::choose`] for the receivers of a message. `now` never decreases between calls, but it may stay the same.
 
 #[cfg(test)]
 mod tests;
@@ -41,7 +45,7 @@ pub(super) struct Couriers {
     /// The current validators, the proposer first.
     validators: Vec<PeerId>,
     peers: HashMap<PeerId, Courier>,
-    /// The validators that were connected at the last [`Couriers::note_connected`].
+    /// The validators that were connected at the last [`Couriers::handle_peers`].
     connected: Vec<PeerId>,
     /// Keys the draw, so that nobody can choose a key that is drawn.
     secret: RandomState,
@@ -68,7 +72,7 @@ pub(super) enum SendReadiness {
 
 /// How a message ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ended {
+pub(super) enum SendOutcome {
     /// The peer answered; `taken` transactions were new.
     Answered { taken: usize },
     /// The peer has no time for that long.
@@ -85,7 +89,7 @@ impl Couriers {
 
     /// Sets the validators, the first of which proposes. Returns whether the proposer changed. If it did, the old and
     /// the new proposer stop resting, because their failures were in another role.
-    pub(super) fn lead(&mut self, validators: &[PeerId]) -> bool {
+    pub(super) fn handle_validators(&mut self, validators: &[PeerId]) -> bool {
         let before = std::mem::replace(&mut self.validators, validators.to_vec());
         if before.first() == validators.first() {
             return false;
@@ -130,7 +134,7 @@ impl Couriers {
     }
 
     /// Notes which peers are connected. A validator that has just connected stops resting.
-    pub(super) fn note_connected(&mut self, connected: &[PeerId]) {
+    pub(super) fn handle_peers(&mut self, connected: &[PeerId]) {
         let validators: Vec<PeerId> =
             self.validators.iter().filter(|validator| connected.contains(validator)).copied().collect();
         for validator in validators.iter().filter(|validator| !self.connected.contains(validator)) {
@@ -143,7 +147,7 @@ impl Couriers {
 
     /// Returns whether the next message should wait for room at its receivers. A waiting message keeps its place; for a
     /// message without receivers, the pool must offer the transactions again.
-    pub(super) fn outlook(&self, connected: &[PeerId], now: Instant) -> SendReadiness {
+    pub(super) fn poll_readiness(&self, connected: &[PeerId], now: Instant) -> SendReadiness {
         let proposer = connected.iter().find(|peer| self.is_from_proposer(peer));
         let wanted = match proposer {
             _ if self.is_proposer() || connected.is_empty() => return SendReadiness::Now,
@@ -222,27 +226,27 @@ impl Couriers {
     }
 
     /// Notes that a message to the peer is in flight.
-    pub(super) fn begin(&mut self, peer: PeerId) {
+    pub(super) fn handle_sent(&mut self, peer: PeerId) {
         self.peers.entry(peer).or_default().under_way += 1;
     }
 
     /// Notes that a message to the peer has ended.
-    pub(super) fn end(&mut self, peer: &PeerId, ended: Ended, now: Instant) {
+    pub(super) fn handle_ended(&mut self, peer: &PeerId, ended: SendOutcome, now: Instant) {
         let rest_max = if self.is_from_proposer(peer) { PROPOSER_REST_MAX } else { REST_MAX };
         let Some(courier) = self.peers.get_mut(peer) else { return };
         courier.under_way = courier.under_way.saturating_sub(1);
         match ended {
-            Ended::Answered { taken } => {
+            SendOutcome::Answered { taken } => {
                 (courier.failures, courier.rests_until) = (0, None);
                 courier.accepted |= taken > 0;
             }
-            Ended::Busy(pause) => {
+            SendOutcome::Busy(pause) => {
                 // Messages of one moment bring several answers: the longest pause counts.
                 courier.rests_until = courier.rests_until.max(Some(now + pause.min(rest_max)));
             }
             // Failures of messages that were in flight with the first failed one are no news.
-            Ended::Failed if courier.rests_until.is_some_and(|until| now < until) => {}
-            Ended::Failed => {
+            SendOutcome::Failed if courier.rests_until.is_some_and(|until| now < until) => {}
+            SendOutcome::Failed => {
                 let rest = REST.saturating_mul(1 << courier.failures.min(16)).min(rest_max);
                 courier.failures += 1;
                 courier.accepted = false;

@@ -40,8 +40,8 @@ fn validators_are_preferred() {
     connected.extend(&validators[1..]);
     let mut couriers = couriers(&validators);
     for peer in &connected[..20] {
-        couriers.begin(*peer);
-        couriers.end(peer, Ended::Answered { taken: 1 }, now);
+        couriers.handle_sent(*peer);
+        couriers.handle_ended(peer, SendOutcome::Answered { taken: 1 }, now);
     }
     for _ in 0..50 {
         let chosen = couriers.choose(&connected, now);
@@ -50,8 +50,8 @@ fn validators_are_preferred() {
     }
     couriers.validators.truncate(1);
     couriers.peers.clear();
-    couriers.begin(connected[7]);
-    couriers.end(&connected[7], Ended::Answered { taken: 1 }, now);
+    couriers.handle_sent(connected[7]);
+    couriers.handle_ended(&connected[7], SendOutcome::Answered { taken: 1 }, now);
     assert!((0..50).all(|_| couriers.choose(&connected, now).contains(&connected[7])));
 }
 
@@ -63,31 +63,31 @@ fn who_hangs_rests_and_holds_up_nobody() {
     let mut couriers = couriers(&peers(200..201));
     let hanging = &connected[..3];
     for peer in hanging {
-        couriers.begin(*peer);
-        couriers.begin(*peer);
+        couriers.handle_sent(*peer);
+        couriers.handle_sent(*peer);
     }
     for _ in 0..20 {
         let chosen = couriers.choose(&connected, begun);
         assert_eq!(chosen.iter().collect::<BTreeSet<_>>(), connected[3..].iter().collect());
     }
-    assert_eq!(couriers.outlook(hanging, begun), SendReadiness::Later(None));
-    assert_eq!(couriers.outlook(&connected, begun), SendReadiness::Now);
+    assert_eq!(couriers.poll_readiness(hanging, begun), SendReadiness::Later(None));
+    assert_eq!(couriers.poll_readiness(&connected, begun), SendReadiness::Now);
     let mut now = begun;
     let mut rests = Vec::new();
     for _ in 0..12 {
         for peer in hanging {
-            couriers.end(peer, Ended::Failed, now);
+            couriers.handle_ended(peer, SendOutcome::Failed, now);
         }
         let soon = Duration::from_millis(1);
         assert!(
-            matches!(couriers.outlook(hanging, now + soon), SendReadiness::Later(Some(until)) if until > now)
+            matches!(couriers.poll_readiness(hanging, now + soon), SendReadiness::Later(Some(until)) if until > now)
         );
         let rest = (1..=400).find(|s| couriers.has_room(&hanging[0], now + Duration::from_secs(*s)));
         rests.push(rest.unwrap());
         now += Duration::from_secs(rest.unwrap());
     }
     assert_eq!(rests, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]);
-    couriers.end(&hanging[0], Ended::Answered { taken: 0 }, now);
+    couriers.handle_ended(&hanging[0], SendOutcome::Answered { taken: 0 }, now);
     assert!(couriers.has_room(&hanging[0], now));
 }
 
@@ -101,18 +101,18 @@ fn the_proposer_comes_first() {
     let mut couriers = couriers(&[proposer]);
     for _ in 0..PROPOSER_MESSAGES_MAX {
         assert_eq!(couriers.choose(&connected, now), [proposer]);
-        couriers.begin(proposer);
+        couriers.handle_sent(proposer);
     }
     assert_eq!(couriers.choose(&connected, now), []);
-    assert_eq!(couriers.outlook(&connected, now), SendReadiness::Later(None));
+    assert_eq!(couriers.poll_readiness(&connected, now), SendReadiness::Later(None));
     let pause = Duration::from_secs(1);
-    couriers.end(&proposer, Ended::Busy(pause), now);
+    couriers.handle_ended(&proposer, SendOutcome::Busy(pause), now);
     assert_eq!(couriers.choose(&connected, now), [], "busy is no reason for detours");
-    assert_eq!(couriers.outlook(&connected, now), SendReadiness::Later(Some(now + pause)));
-    assert_eq!(couriers.outlook(&connected, now + pause), SendReadiness::Now);
-    couriers.end(&proposer, Ended::Answered { taken: 3 }, now);
-    couriers.end(&proposer, Ended::Failed, now);
-    assert_eq!(couriers.outlook(&connected, now), SendReadiness::Now, "others have room");
+    assert_eq!(couriers.poll_readiness(&connected, now), SendReadiness::Later(Some(now + pause)));
+    assert_eq!(couriers.poll_readiness(&connected, now + pause), SendReadiness::Now);
+    couriers.handle_ended(&proposer, SendOutcome::Answered { taken: 3 }, now);
+    couriers.handle_ended(&proposer, SendOutcome::Failed, now);
+    assert_eq!(couriers.poll_readiness(&connected, now), SendReadiness::Now, "others have room");
     let chosen = couriers.choose(&connected, now);
     assert!(chosen.len() == FANOUT && !chosen.contains(&proposer));
     assert_eq!(couriers.choose(&connected, now + Duration::from_secs(2)).len(), FANOUT + 1);
@@ -128,15 +128,18 @@ fn another_one_leads() {
     let connected = [first, second];
     let mut couriers = couriers(&[first, second]);
     for _ in 0..9 {
-        couriers.begin(second);
-        couriers.end(&second, Ended::Failed, now);
+        couriers.handle_sent(second);
+        couriers.handle_ended(&second, SendOutcome::Failed, now);
     }
-    assert!(couriers.lead(&[second, first]) && !couriers.lead(&[second, first]));
-    assert!(!couriers.lead(&[second]) && !couriers.lead(&[second, first]), "who proposes stays");
+    assert!(couriers.handle_validators(&[second, first]) && !couriers.handle_validators(&[second, first]));
+    assert!(
+        !couriers.handle_validators(&[second]) && !couriers.handle_validators(&[second, first]),
+        "who proposes stays"
+    );
     assert_eq!(couriers.choose(&connected, now), [second, first]);
     couriers.local = second;
     assert!(couriers.is_proposer() && couriers.choose(&connected, now).is_empty());
-    assert!(couriers.lead(&[first, second]) && !couriers.is_proposer());
+    assert!(couriers.handle_validators(&[first, second]) && !couriers.is_proposer());
     assert_eq!(couriers.choose(&connected, now), [first]);
     assert!(couriers.is_next() && couriers.waits_for_proposer());
     assert_eq!(couriers.others(&connected, now), [first]);
@@ -151,7 +154,7 @@ fn the_next_proposer_is_told_too() {
     connected.extend(&validators);
     let mut couriers = couriers(&validators);
     assert_eq!(couriers.choose(&connected, now), validators[..2]);
-    (0..PEER_MESSAGES_MAX).for_each(|_| couriers.begin(validators[1]));
+    (0..PEER_MESSAGES_MAX).for_each(|_| couriers.handle_sent(validators[1]));
     assert_eq!(couriers.choose(&connected, now), validators[..1]);
     connected.retain(|peer| *peer != validators[1]);
     assert_eq!(couriers.choose(&connected, now), validators[..1]);
@@ -165,19 +168,19 @@ fn a_proposer_that_is_back_is_asked_soon() {
     let (proposer, others, mut now) = (PublicKey([200; 32]), peers(1..2), Instant::now());
     let connected = [others[0], proposer];
     let mut couriers = couriers(&[proposer]);
-    couriers.note_connected(&connected);
+    couriers.handle_peers(&connected);
     for _ in 0..20 {
-        couriers.begin(proposer);
-        couriers.end(&proposer, Ended::Failed, now);
+        couriers.handle_sent(proposer);
+        couriers.handle_ended(&proposer, SendOutcome::Failed, now);
         now += PROPOSER_REST_MAX;
         assert!(couriers.has_room(&proposer, now));
     }
-    couriers.end(&proposer, Ended::Busy(Duration::from_secs(3_600)), now);
+    couriers.handle_ended(&proposer, SendOutcome::Busy(Duration::from_secs(3_600)), now);
     assert!(couriers.has_room(&proposer, now + PROPOSER_REST_MAX));
-    couriers.note_connected(&connected);
+    couriers.handle_peers(&connected);
     assert!(!couriers.has_room(&proposer, now), "it was connected before");
-    couriers.note_connected(&others);
-    couriers.note_connected(&connected);
+    couriers.handle_peers(&others);
+    couriers.handle_peers(&connected);
     assert!(couriers.has_room(&proposer, now));
     assert!(couriers.choose(&connected, now).contains(&proposer));
 }
