@@ -1,29 +1,27 @@
-//! [`Driver`]: the actor. It turns events into the core's inputs; `effects` and `working` carry out what the core
+//! [`Driver`]: the actor. `inputs` turns events into the core's inputs; `effects` and `working` carry out what the core
 //! wants.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
-use slipstream_eve::{self as eve, Core, Evidence, Message, Output, Settings, SignedOrder};
+use slipstream_eve::{self as eve, Core, Evidence, Output, Settings};
 use slipstream_network::Transport;
-use slipstream_storage::StorageError;
 use slipstream_types::{BatchNumber, Clock, Digest};
 use tokio::{
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, watch},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Content, Decided, Mail,
+    Decided, Mail,
     bodies::Bodies,
-    executed::Executed,
-    execution::{Built, Failure, Making},
     fetching::Fetches,
+    inputs::{Done, Input, Tag, Timer},
     kept::Kept,
-    lanes::{Landed, Lanes},
+    lanes::Lanes,
     ledger::Ledger,
     logged_refusals::LoggedRefusals,
-    message::{Ordered, OutcomeParts, Response},
+    message::OutcomeParts,
     neglect::Neglect,
     opening::Opened,
     records::{Convictions, EVIDENCE},
@@ -34,14 +32,10 @@ use super::{
     work_queue::WorkQueue,
     working::Working,
 };
-use crate::{
-    config::ConsensusConfig,
-    error::{ConsensusError, ProposalError, RecordError},
-    pool::Pool,
-};
+use crate::{config::ConsensusConfig, error::ConsensusError, pool::Pool};
 
 /// The parts of a driver.
-pub(super) struct Parts {
+pub(super) struct DriverParts {
     pub(super) config: ConsensusConfig,
     pub(super) ledger: Arc<Ledger>,
     pub(super) pool: Pool,
@@ -84,8 +78,8 @@ pub struct Driver {
     pub(super) committed: BatchNumber,
     pub(super) decided: mpsc::Sender<Decided>,
     pub(super) convictions: Convictions,
-    mail: mpsc::Receiver<Mail>,
-    head: watch::Receiver<BatchNumber>,
+    pub(super) mail: mpsc::Receiver<Mail>,
+    pub(super) head: watch::Receiver<BatchNumber>,
     /// When each other validator was last heard.
     pub(super) heard: BTreeMap<u16, Heard>,
     /// The refusals that were logged for the current batch.
@@ -93,58 +87,6 @@ pub struct Driver {
     pub(super) shown: Arc<watch::Sender<Shown>>,
     pub(super) view: watch::Sender<u64>,
     pub(super) evidence: watch::Sender<Arc<Vec<Evidence>>>,
-}
-
-/// The result of work on a thread that may block.
-pub(super) enum Done {
-    Built(Box<Making>, Result<Built, ConsensusError>),
-    Executed(eve::Work, Box<SignedOrder>, Result<Box<Executed>, Failure>),
-    Adopted(BatchNumber, Result<Box<Executed>, Failure>),
-    /// The record is durable; for `Convicted`, the evidence.
-    Recorded(Result<(), RecordError>),
-    Convicted(Result<(), RecordError>),
-    /// A commit, or its follow-up, has ended.
-    Committed(Result<(), StorageError>),
-    /// A committed batch that another validator asked for.
-    Looked(Answer, Result<Option<OutcomeParts>, StorageError>),
-}
-
-/// Where the answer to a request goes. The asker may be gone.
-pub(super) type Answer = oneshot::Sender<Result<Response, ProposalError>>;
-
-/// The purpose of a request to another validator.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Tag {
-    /// The answer carries no information.
-    Say,
-    /// The answer is the outcome of that batch.
-    Fetch(BatchNumber),
-}
-
-/// Names a moment that the driver waits for.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Timer {
-    /// The core's next timeout.
-    Core,
-    /// This validator's next batch is due.
-    Batch,
-    /// A batch is due from the primary, whichever that is.
-    Wanted,
-    /// It is time to ask another validator for an outcome.
-    Fetch,
-    /// The view has been unsettled for long.
-    Complaint,
-}
-
-/// Everything that the driver reacts to.
-enum Input {
-    Done(Result<Done, ConsensusError>),
-    Mail(Mail),
-    Landed(Result<Landed<Tag>, ConsensusError>),
-    Timer(Timer),
-    /// The store's head moved, or the pool has transactions. Every turn looks at both anyway.
-    Look,
-    Shutdown,
 }
 
 /// The present, as the core takes it.
@@ -155,9 +97,9 @@ pub(super) fn core_now() -> std::time::Instant {
 impl Driver {
     /// # Errors
     /// If the records, the outcomes or the head cannot be read.
-    pub(super) fn new(parts: Parts) -> Result<Driver, ConsensusError> {
-        let Parts { config, ledger, pool, seat, transport, clock, decided, mail, .. } = parts;
-        let Parts { shown, view, evidence, .. } = parts;
+    pub(super) fn new(parts: DriverParts) -> Result<Driver, ConsensusError> {
+        let DriverParts { config, ledger, pool, seat, transport, clock, decided, mail, .. } = parts;
+        let DriverParts { shown, view, evidence, .. } = parts;
         let head = ledger.store.watch_head();
         let Opened { tip, certificate, record, outcomes, ordered, bound, held, kept } =
             Opened::open(&ledger)?;
@@ -273,62 +215,8 @@ impl Driver {
         Ok(())
     }
 
-    async fn next_input(&mut self, shutdown: &CancellationToken) -> Input {
-        let pool = self.pool.clone();
-        // The order is fixed, so a simulated run is a function of its seed. The inputs before the mail do not starve
-        // it. They are timers, which lie in the future, or work that this actor began, which is bounded for each mail.
-        // The mail does not starve the inputs behind it either, because every turn looks at them.
-        tokio::select! {
-            biased;
-            () = shutdown.cancelled() => Input::Shutdown,
-            done = self.records.next() => Input::Done(done),
-            done = self.commits.next() => Input::Done(done),
-            done = self.executions.next() => Input::Done(done),
-            done = self.lookups.next() => Input::Done(done),
-            timer = self.timers.next() => Input::Timer(timer),
-            landed = self.lanes.landed() => Input::Landed(landed),
-            Some(mail) = self.mail.recv() => Input::Mail(mail),
-            Ok(()) = self.head.changed() => Input::Look,
-            () = pool.arrived() => Input::Look,
-        }
-    }
-
-    fn take(&mut self, input: Input) -> Result<(), ConsensusError> {
-        let fired = self.due_core_timer();
-        // Sync may have been faster than this input.
-        self.follow_head()?;
-        self.settle();
-        match input {
-            Input::Done(done) => self.done(done?)?,
-            Input::Mail(mail) => self.open(mail),
-            Input::Landed(landed) => self.landed(landed?),
-            Input::Timer(Timer::Core) => {
-                // A decision that came with this input cancels the core's patience, which ran out nevertheless.
-                if fired == Some(eve::Timer::Patience) {
-                    self.working.pace.lock().ran_out();
-                }
-                if self.due_core_timer() == Some(eve::Timer::Tell) {
-                    self.note_candidates();
-                }
-                self.core.handle_timeout(core_now());
-            }
-            Input::Timer(Timer::Fetch) => self.fetches.ask_next(),
-            Input::Timer(Timer::Complaint) => self.complain(),
-            // Every turn looks at these anyway.
-            Input::Timer(Timer::Batch | Timer::Wanted) | Input::Look | Input::Shutdown => {}
-        }
-        Ok(())
-    }
-
-    /// The core's timer that its next timeout fires, if that is due.
-    fn due_core_timer(&self) -> Option<eve::Timer> {
-        let now = core_now();
-        let (timer, at) = self.core.timers().iter().min_by_key(|(_, at)| **at)?;
-        (*at <= now).then_some(*timer)
-    }
-
     /// Passes a new head to the core.
-    fn follow_head(&mut self) -> Result<(), ConsensusError> {
+    pub(super) fn follow_head(&mut self) -> Result<(), ConsensusError> {
         let number = *self.head.borrow_and_update();
         if number <= self.committed {
             return Ok(());
@@ -360,108 +248,9 @@ impl Driver {
         self.core.handle_committed(tip.info(), core_now());
     }
 
-    /// Takes a message or a request of another validator.
-    fn open(&mut self, Mail { seat, content }: Mail) {
-        match content {
-            Content::Offer(order, bytes, answer) => {
-                self.hear(seat, false);
-                _ = answer.send(self.offered(seat, order, bytes));
-            }
-            Content::Misfit(order) => self.core.handle_misfit(&order, core_now()),
-            Content::Order(ordered, answer) => {
-                self.hear(seat, false);
-                let taken = self.ordered(seat, *ordered);
-                _ = answer.send(taken.map(|()| Response::Taken));
-            }
-            Content::Word(word, answer) => {
-                self.hear(seat, matches!(*word, Message::Status(_)));
-                self.word(seat, *word);
-                if let Some(answer) = answer {
-                    _ = answer.send(Ok(Response::Taken));
-                }
-            }
-            Content::Outcome(number, token, answer) => {
-                self.hear(seat, false);
-                self.tell_outcome(number, token, answer);
-            }
-        }
-    }
-
-    fn word(&mut self, seat: u16, word: Message) {
-        if let Message::Verify(verify) = &word {
-            let patience = Duration::from_millis(self.core.patience_ms());
-            let took = Duration::from_millis(verify.took_ms.into());
-            self.working.pace.lock().heard(seat, verify.info.number, took, patience);
-            self.neglect.note_time(seat, self.committed, verify.info.number, took);
-        }
-        self.core.handle_message(seat, word, core_now());
-    }
-
-    fn tell_outcome(&mut self, number: BatchNumber, token: Digest, answer: Answer) {
-        match self.outcome(number, &token) {
-            Some(parts) => _ = answer.send(Ok(Response::Outcome(Box::new(parts)))),
-            None if number > self.committed => _ = answer.send(Ok(Response::Lacks)),
-            None => {
-                let ledger = self.ledger.clone();
-                let look = move || Done::Looked(answer, ledger.committed(number, token));
-                self.lookups.add("look for an outcome", look);
-            }
-        }
-    }
-
-    /// Returns whether the body of a signed order is wanted here. The core takes an order that is not, because it may
-    /// contradict another.
-    fn offered(&mut self, seat: u16, order: SignedOrder, bytes: usize) -> Result<bool, ProposalError> {
-        let is_wanted = self.core.wants(&order.order);
-        if !is_wanted {
-            self.core.handle_message(seat, Message::Order(order), core_now());
-        } else if !self.bodies.has_room(bytes) {
-            return Err(ProposalError::Busy);
-        }
-        Ok(is_wanted)
-    }
-
-    /// Keeps the body of an order that the core still wants, then passes the order to the core.
-    fn ordered(&mut self, seat: u16, ordered: Ordered) -> Result<(), ProposalError> {
-        let order = ordered.order.clone();
-        if self.core.wants(&order.order) {
-            let digest = order.order.digest(&self.ledger.domain);
-            if !self.bodies.insert(digest, ordered) {
-                return Err(ProposalError::Busy);
-            }
-            self.neglect.note_order(Instant::now(), order.order.number, order.order.view);
-        }
-        self.core.handle_message(seat, Message::Order(order), core_now());
-        Ok(())
-    }
-
     /// This validator's outcome of a batch above the head, by its token.
-    fn outcome(&self, number: BatchNumber, token: &slipstream_types::Digest) -> Option<OutcomeParts> {
+    pub(super) fn outcome(&self, number: BatchNumber, token: &Digest) -> Option<OutcomeParts> {
         let kept = self.kept.get(number, token).map(|parts| parts.outcome());
         kept.or_else(|| self.held.get(number, token).map(|held| held.parts.outcome()))
-    }
-
-    fn done(&mut self, done: Done) -> Result<(), ConsensusError> {
-        match done {
-            Done::Built(making, result) => self.built(&making, result?),
-            Done::Executed(work, order, result) => self.executed(work, &order, result)?,
-            Done::Adopted(number, result) => self.adopted(number, result)?,
-            Done::Recorded(result) => {
-                result?;
-                let outputs = self.flushing.take().unwrap_or_default();
-                self.carry_out(outputs)?;
-            }
-            Done::Convicted(result) => result?,
-            // The core learns of it from the head.
-            Done::Committed(result) => result?,
-            Done::Looked(answer, result) => {
-                let response = match result? {
-                    Some(parts) => Response::Outcome(Box::new(parts)),
-                    None => Response::Lacks,
-                };
-                _ = answer.send(Ok(response));
-            }
-        }
-        Ok(())
     }
 }

@@ -7,8 +7,9 @@ use slipstream_types::{BatchNumber, Certificate, bounded::BoundedVec};
 
 use super::{
     Decided,
-    driver::{Done, Driver, Tag, Timer},
+    driver::Driver,
     executed::Parts,
+    inputs::{Done, Tag, Timer},
     kept::{self, Kept},
     lanes::Parcel,
     message::{self, Ordered, Request, TAKEN_BYTES_MAX},

@@ -10,9 +10,10 @@ use slipstream_eve::SignedOrder;
 use slipstream_types::{BatchNumber, Certificate};
 
 use super::{
-    driver::{Done, Driver, Tag, Timer, core_now},
+    driver::{Driver, core_now},
     executed::Executed,
     execution::Failure,
+    inputs::{Done, Tag, Timer},
     lanes::{Landed, Parcel},
     message::{self, OUTCOME_BYTES_MAX, OutcomeParts, Request, Response},
     uncommitted_chain::HELD_MAX,

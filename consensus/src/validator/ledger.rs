@@ -72,7 +72,7 @@ impl Ledger {
 
     /// The base of a batch: the last of the chain, or the head if the chain is empty. Returns `None` if the head moved
     /// past the batch, or the chain does not lead to the head.
-    pub(super) fn ground(
+    pub(super) fn base(
         &self,
         chain: &[Arc<Executed>],
         number: BatchNumber,

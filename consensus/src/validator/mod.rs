@@ -11,7 +11,7 @@
 //!
 //! [`Validator`] is a handle. The [`Driver`] is the actor that owns everything: the core, uncommitted batches
 //! ([`uncommitted_chain`], and [`kept`] on disk), and bodies that wait for execution ([`bodies`]). Inputs come one after another, so
-//! no part needs a lock. `driver` takes inputs in, and `effects` carries out what the core wants. `working` and
+//! no part needs a lock. `inputs` takes inputs in, and `effects` carries out what the core wants. `working` and
 //! `execution` make outcomes, and `fetching` gets those that others agreed on. `pace` bounds a batch by time. After a
 //! start, `opening` finds the earlier state.
 //!
@@ -21,12 +21,14 @@
 mod admission;
 mod bodies;
 mod build_timer;
+mod building;
 mod cadence;
 mod driver;
 mod effects;
 mod executed;
 mod execution;
 mod fetching;
+mod inputs;
 mod kept;
 mod lanes;
 mod ledger;
@@ -63,7 +65,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 pub(crate) use self::kept::kept_tokens;
 use self::{
     admission::{Admission, Uselessness},
-    driver::{Answer, Parts},
+    driver::DriverParts,
+    inputs::Answer,
     ledger::Ledger,
     status::Shown,
 };
@@ -210,7 +213,7 @@ impl Validator {
         let (mailbox, mail) = mpsc::channel(MAILBOX_MAX);
         let (told, view) = watch::channel(0);
         let (proved, evidence) = watch::channel(Arc::default());
-        let parts = Parts {
+        let parts = DriverParts {
             config,
             ledger,
             pool,

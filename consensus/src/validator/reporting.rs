@@ -6,7 +6,8 @@ use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
 use super::{
-    driver::{Driver, Timer},
+    driver::Driver,
+    inputs::Timer,
     silence::Silence,
     status::{Conviction, Heard},
 };

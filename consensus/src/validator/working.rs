@@ -9,10 +9,12 @@ use slipstream_types::{BatchHeader, BatchNumber, Digest, ValidatorSet, limits};
 use tokio::time::Instant;
 
 use super::{
+    building::{BuildOutcome, BuildRequest, BuildResult},
     cadence::Cadence,
-    driver::{Done, Driver, Timer, core_now},
+    driver::{Driver, core_now},
     executed::Executed,
-    execution::{Built, BuiltBatch, Failure, Making},
+    execution::Failure,
+    inputs::{Done, Timer},
     pace::{LIGHT_GAS_MAX, Pace},
     stop::Stop,
 };
@@ -174,7 +176,7 @@ impl Driver {
             }
         };
         self.timers.cancel(Timer::Batch);
-        let making = Making {
+        let request = BuildRequest {
             work,
             parent,
             begun: now,
@@ -187,22 +189,22 @@ impl Driver {
             stop: self.working.run(work),
         };
         let (ledger, pool) = (self.ledger.clone(), self.pool.clone());
-        self.executions.add_long("build", making.stop.clone(), move || {
-            let built = ledger.build(&chain, &pool, &making);
+        self.executions.add_long("build", request.stop.clone(), move || {
+            let built = ledger.build(&chain, &pool, &request);
             move |is_cut| {
                 let built = built.and_then(|built| ledger.keep_built(built, is_cut));
-                Done::Built(Box::new(making), built)
+                Done::Built(Box::new(request), built)
             }
         });
     }
 
     /// Takes the result of a build.
-    pub(super) fn built(&mut self, making: &Making, built: Built) {
-        let Making { work, parent, begun, .. } = *making;
+    pub(super) fn built(&mut self, request: &BuildRequest, built: BuildResult) {
+        let BuildRequest { work, parent, begun, .. } = *request;
         let is_wanted = self.working.ended(work);
         self.pool.drop_too_slow(&built.too_slow);
         match built.batch {
-            BuiltBatch::Made(executed) => {
+            BuildOutcome::Made(executed) => {
                 let executed = Arc::new(*executed);
                 self.keep(&executed);
                 if is_wanted {
@@ -214,13 +216,13 @@ impl Driver {
                     self.core.handle_built(work, order, executed.parts.info.clone(), core_now());
                 }
             }
-            BuiltBatch::Nothing(rejected) => {
+            BuildOutcome::Nothing(rejected) => {
                 if self.held.transactions() == 0 {
                     self.pool.reject(&rejected);
                 }
                 self.build_again(is_wanted, work, parent);
             }
-            BuiltBatch::Overtaken => self.build_again(is_wanted, work, parent),
+            BuildOutcome::Overtaken => self.build_again(is_wanted, work, parent),
         }
     }
 

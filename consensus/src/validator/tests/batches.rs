@@ -8,11 +8,7 @@ use slipstream_storage::CommitBatch;
 use slipstream_types::{BatchNumber, BlobKind, Epoch};
 
 use super::{
-    super::{
-        execution::{BuiltBatch, Failure},
-        message::OutcomeParts,
-        stop::Stop,
-    },
+    super::{building::BuildOutcome, execution::Failure, message::OutcomeParts, stop::Stop},
     batch, batch_after, build, certificate, ledger, ledger_with, made, ordered, pool,
 };
 use crate::testing::{Account, NOW_MS, Node, clock, genesis, store};
@@ -98,7 +94,7 @@ async fn empty_batches_are_made_on_request_only() {
     let store = store(&genesis);
     let pool = pool(&genesis, &store);
     let built = build(&ledger(&genesis, &store), &[], &pool, NOW_MS, false);
-    assert!(matches!(built, BuiltBatch::Nothing(rejected) if rejected.is_empty()));
+    assert!(matches!(built, BuildOutcome::Nothing(rejected) if rejected.is_empty()));
     let built = build(&ledger(&genesis, &store), &[], &pool, NOW_MS, true);
     assert_eq!(made(built).tip.header.tx_count, 0);
     assert_eq!(quiet.store.head().unwrap().header.number, BatchNumber::GENESIS);
@@ -147,14 +143,14 @@ fn a_dud_costs_one_look() {
 fn batches_are_executed_ahead() {
     let genesis = genesis(1);
     let set = genesis.validator_set();
-    let [making, voting] = [(), ()].map(|()| ledger(&genesis, &store(&genesis)));
-    let (pool, other) = (pool(&genesis, &making.store), pool(&genesis, &voting.store));
+    let [request, voting] = [(), ()].map(|()| ledger(&genesis, &store(&genesis)));
+    let (pool, other) = (pool(&genesis, &request.store), pool(&genesis, &voting.store));
     let (mut made_here, mut executed) = (Vec::new(), Vec::new());
     for batch in 0..4 {
         for nonce in 3 * batch..3 * (batch + 1) {
             pool.add(Account::new(0).transfer(nonce, 7)).unwrap();
         }
-        made_here.push(made(build(&making, &made_here, &pool, NOW_MS, false)));
+        made_here.push(made(build(&request, &made_here, &pool, NOW_MS, false)));
         let ordered = ordered(made_here.last().unwrap());
         assert_eq!(made_here.last().unwrap().tip.header.tx_count, 3);
         executed
@@ -169,10 +165,10 @@ fn batches_are_executed_ahead() {
     ));
     for (made, executed) in made_here.iter().zip(&executed) {
         let certificate = certificate(&set, made);
-        making.commit(made, &certificate, &pool).unwrap();
+        request.commit(made, &certificate, &pool).unwrap();
         voting.commit(executed, &certificate, &other).unwrap();
     }
-    for ledger in [&making, &voting] {
+    for ledger in [&request, &voting] {
         assert_eq!(ledger.tip().unwrap(), made_here[3].tip);
         let nonce = ledger.store.view().unwrap().account(&Account::new(0).address).unwrap().unwrap().nonce;
         assert_eq!(nonce, 12);
@@ -187,9 +183,9 @@ type Change = fn(&mut OutcomeParts, OutcomeParts);
 #[test]
 fn outcomes_are_adopted() {
     let genesis = genesis(1);
-    let [making, taking] = [(), ()].map(|()| ledger(&genesis, &store(&genesis)));
-    let first = batch_after(&making, &[], 0..1, NOW_MS);
-    let second = batch_after(&making, std::slice::from_ref(&first), 1..3, NOW_MS);
+    let [request, taking] = [(), ()].map(|()| ledger(&genesis, &store(&genesis)));
+    let first = batch_after(&request, &[], 0..1, NOW_MS);
+    let second = batch_after(&request, std::slice::from_ref(&first), 1..3, NOW_MS);
     let adopted = Arc::new(taking.adopt(&[], None, first.parts.outcome()).unwrap());
     assert_eq!((&adopted.parts.info, &adopted.hashes), (&first.parts.info, &first.hashes));
     let chain = [adopted];
@@ -212,7 +208,7 @@ fn outcomes_are_adopted() {
     }
     // Once it is committed, it is shown from the store.
     let certificate = certificate(&genesis.validator_set(), &first);
-    making.commit_parts(&first.parts, &certificate).unwrap();
-    assert_eq!(making.committed(first.number(), first.token()).unwrap(), Some(first.parts.outcome()));
-    assert_eq!(making.committed(first.number(), second.token()).unwrap(), None);
+    request.commit_parts(&first.parts, &certificate).unwrap();
+    assert_eq!(request.committed(first.number(), first.token()).unwrap(), Some(first.parts.outcome()));
+    assert_eq!(request.committed(first.number(), second.token()).unwrap(), None);
 }

@@ -39,7 +39,7 @@ fn the_last_batch_names_the_next_set_and_is_the_last() {
 
     pool.add(Account::new(0).transfer(1, 7)).unwrap();
     let chain = [last];
-    assert!(matches!(build(&own, &chain, &pool, NOW_MS, true), BuiltBatch::Overtaken));
+    assert!(matches!(build(&own, &chain, &pool, NOW_MS, true), BuildOutcome::Overtaken));
     let mut behind = ordered(&chain[0]);
     behind.order.order.number = BatchNumber::new(2);
     let executed = own.execute(&chain, &behind, false, NOW_MS, &Stop::default());
@@ -47,7 +47,7 @@ fn the_last_batch_names_the_next_set_and_is_the_last() {
     assert!(matches!(*error, ProposalError::EpochOver { .. }), "{error}");
     own.commit(&chain[0], &certificate(&genesis.validator_set(), &chain[0]), &pool).unwrap();
     assert_eq!(*own.store.next_set().unwrap(), next);
-    assert!(matches!(build(&own, &[], &pool, NOW_MS, true), BuiltBatch::Overtaken));
+    assert!(matches!(build(&own, &[], &pool, NOW_MS, true), BuildOutcome::Overtaken));
 }
 
 /// Goal: a statement signed in one epoch, or on one chain, means nothing in another. Views begin anew with each epoch,

@@ -19,8 +19,8 @@ use slipstream_types::{Certificate, Digest, Genesis, ValidatorSet};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
+    building::{BuildOutcome, BuildRequest},
     executed::Executed,
-    execution::{BuiltBatch, Making},
     ledger::Ledger,
     message::Ordered,
     pace::Pace,
@@ -72,15 +72,15 @@ fn build(
     pool: &Pool,
     now_ms: u64,
     may_be_empty: bool,
-) -> BuiltBatch {
-    ledger.build(chain, pool, &making(ledger, chain, now_ms, may_be_empty)).unwrap().batch
+) -> BuildOutcome {
+    ledger.build(chain, pool, &request(ledger, chain, now_ms, may_be_empty)).unwrap().batch
 }
 
-fn making(ledger: &Ledger, chain: &[Arc<Executed>], now_ms: u64, may_be_empty: bool) -> Making {
+fn request(ledger: &Ledger, chain: &[Arc<Executed>], now_ms: u64, may_be_empty: bool) -> BuildRequest {
     let number = chain.last().map_or(ledger.tip().unwrap().number(), |last| last.number()).next();
     let mut held = super::uncommitted_chain::UncommittedChain::new(number.before(1 + chain.len() as u64));
     chain.iter().for_each(|executed| held.push(executed.clone()));
-    Making {
+    BuildRequest {
         work: Work { generation: 0, view: 0, number, sequential: false },
         parent: Digest::ZERO,
         begun: Instant::now(),
@@ -94,11 +94,11 @@ fn making(ledger: &Ledger, chain: &[Arc<Executed>], now_ms: u64, may_be_empty: b
     }
 }
 
-fn made(built: BuiltBatch) -> Arc<Executed> {
+fn made(built: BuildOutcome) -> Arc<Executed> {
     match built {
-        BuiltBatch::Made(executed) => Arc::new(*executed),
-        BuiltBatch::Nothing(rejected) => panic!("nothing was made, {} rejected", rejected.len()),
-        BuiltBatch::Overtaken => panic!("overtaken"),
+        BuildOutcome::Made(executed) => Arc::new(*executed),
+        BuildOutcome::Nothing(rejected) => panic!("nothing was made, {} rejected", rejected.len()),
+        BuildOutcome::Overtaken => panic!("overtaken"),
     }
 }
 

@@ -4,7 +4,7 @@ use slipstream_executor::{BuildLimits, ExecutorConfig};
 use slipstream_predict::PredictMode;
 use slipstream_storage::CommitBatch;
 
-use super::{batch, ledger_with, making};
+use super::{batch, ledger_with, request};
 use crate::{
     Pool, PoolConfig,
     testing::{Account, NOW_MS, genesis, store, until},
@@ -64,7 +64,7 @@ fn nothing_is_drawn_where_nothing_is_read_ahead() {
     {
         let executor = ExecutorConfig { prefetch_threads, predict, ..ExecutorConfig::default() };
         let ledger = ledger_with(executor, &genesis, &store);
-        let likely = ledger.likely(&pool, &making(&ledger, &[], NOW_MS, true), &limits);
+        let likely = ledger.likely(&pool, &request(&ledger, &[], NOW_MS, true), &limits);
         assert_eq!(likely.map(|likely| likely.len()), drawn, "{prefetch_threads} {predict:?}");
     }
 }
