@@ -5,7 +5,6 @@ use crate::{
     core::Core,
     effect::Output,
     message::{Evidence, Message},
-    planted::{Fault, lacks},
 };
 
 /// Maximum number of contradictions that are kept and reported.
@@ -41,7 +40,6 @@ impl Core {
         let (view, number) = evidence.place();
         let place = (evidence.author(&self.set), view, number);
         if self.seen.convicted.len() < CONVICTED_MAX
-            && !lacks(Fault::ForgetEvidence)
             && !self.seen.convicted.contains(&place)
             && evidence.is_valid(&self.set, &self.domain)
         {

@@ -10,7 +10,8 @@
 /// The defence that a fault removes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// Nothing is recorded.
+    /// Nothing is recorded: the driver of these tests drops each record.
+    #[cfg(test)]
     ForgetRecord,
     /// The last prepare is not on record.
     ForgetPrepare,
@@ -44,7 +45,8 @@ pub enum Fault {
     BelievePrepared,
     /// A decided batch is committed with whatever outcome is here.
     CommitAnything,
-    /// Nobody is convicted.
+    /// Nobody is convicted: the driver of these tests drops each proof.
+    #[cfg(test)]
     ForgetEvidence,
     /// Nothing is sent again.
     NeverTell,

@@ -25,7 +25,7 @@ impl Core {
             return None;
         }
         let outputs = std::mem::take(&mut self.outputs);
-        let record = is_new.then_some(record).filter(|_| !lacks(Fault::ForgetRecord));
+        let record = is_new.then_some(record);
         if record.is_some() {
             self.memory.recorded.clone_from(&record);
         }

@@ -178,6 +178,7 @@ impl World {
                 let after_us = node.committed_us - self.now_us;
                 self.post(seat, after_us, Event::Commit(*certificate));
             }
+            Output::Convict(_) if lacks(Fault::ForgetEvidence) => {}
             Output::Convict(evidence) => {
                 let author = evidence.author(&self.set);
                 assert!(self.is_traitor(author), "an honest validator is blamed: {evidence:?}");

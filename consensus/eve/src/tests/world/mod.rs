@@ -17,7 +17,10 @@ use slipstream_types::{
 
 use self::oracle::Oracle;
 use super::traitor::Traitor;
-use crate::{Core, Flush, Kept, Message, Outcome, Record, Settings, Setup, SignedOrder, Status, Timer, Work};
+use crate::{
+    Core, Flush, Kept, Message, Outcome, Record, Settings, Setup, SignedOrder, Status, Timer, Work,
+    planted::{Fault, lacks},
+};
 
 /// The conditions of a world. Times are in microseconds.
 #[derive(Clone, Debug)]
@@ -270,7 +273,9 @@ impl World {
                 }
             }
             Event::Flushed(flush) => {
-                if let Some(record) = flush.record {
+                if let Some(record) = flush.record
+                    && !lacks(Fault::ForgetRecord)
+                {
                     self.nodes[usize::from(seat)].disk.record = Some(record);
                 }
                 for output in flush.outputs {
