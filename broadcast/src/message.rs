@@ -199,7 +199,7 @@ pub enum Message {
 
 /// The first bytes of a message, read to refuse it before decoding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Peeked {
+pub(crate) enum PeekedMessage {
     Batch(BatchNumber),
     Chunk(PayloadId),
     /// A short notice of what a peer has or wants, which is sent once.
@@ -225,16 +225,16 @@ impl Message {
     }
 
     /// Reads the first bytes.
-    pub(crate) fn peek(bytes: &[u8]) -> Peeked {
+    pub(crate) fn peek(bytes: &[u8]) -> PeekedMessage {
         match bytes.split_first() {
-            Some((0, rest)) => rest
+            Some((0, rest)) => rest.first_chunk().map_or(PeekedMessage::Other, |number| {
+                PeekedMessage::Batch(BatchNumber::new(u64::from_le_bytes(*number)))
+            }),
+            Some((1, rest)) => rest
                 .first_chunk()
-                .map_or(Peeked::Other, |number| Peeked::Batch(BatchNumber::new(u64::from_le_bytes(*number)))),
-            Some((1, rest)) => {
-                rest.first_chunk().map_or(Peeked::Other, |id| Peeked::Chunk(PayloadId(Digest(*id))))
-            }
-            Some((3 | 5, _)) if bytes.len() <= NOTICE_BYTES_MAX => Peeked::Notice,
-            _ => Peeked::Other,
+                .map_or(PeekedMessage::Other, |id| PeekedMessage::Chunk(PayloadId(Digest(*id)))),
+            Some((3 | 5, _)) if bytes.len() <= NOTICE_BYTES_MAX => PeekedMessage::Notice,
+            _ => PeekedMessage::Other,
         }
     }
 }

@@ -33,7 +33,7 @@ const PLAN_PATIENCE: Duration = Duration::from_millis(300);
 
 /// The peers to which this node has announced the batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Telling {
+pub(super) enum AnnouncementStage {
     /// No peer was told yet.
     Nobody,
     /// Some peers were told. At that moment, those that nobody else has told are told as well.
@@ -44,7 +44,7 @@ pub(super) enum Telling {
 
 /// The parts of the batch that were handed over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Handed {
+pub(super) enum DeliveryStage {
     /// No part was handed over yet.
     Nothing,
     /// The report that its body is missing: sync fetches it, unless the body still arrives.
@@ -55,7 +55,7 @@ pub(super) enum Handed {
 
 /// The parts of a batch that a peer knows.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct PeerKnowledge {
     pub(super) plans: BTreeSet<PayloadId>,
     /// Views whose certificate it has.
     views: BTreeSet<u64>,
@@ -74,17 +74,17 @@ pub(super) struct Batch {
     pub(super) plans: Vec<(PayloadId, SignedPlan)>,
     pub(super) payloads: Vec<Payload>,
     /// Peers that know of it.
-    pub(super) told: BTreeMap<PeerId, Told>,
+    pub(super) told: BTreeMap<PeerId, PeerKnowledge>,
     /// Payloads with a plan that are not assembled here, and since when.
     pub(super) declined: BTreeMap<PayloadId, Instant>,
     pub(super) began_at: Instant,
-    pub(super) telling: Telling,
+    pub(super) telling: AnnouncementStage,
     /// When this node spreads it itself, unless its leader has begun.
     pub(super) lead_at: Option<Instant>,
     /// The body, the signer of its plan, and when it arrived.
     body: Option<(Blob, PublicKey, Instant)>,
     hints: Option<(Blob, PublicKey)>,
-    pub(super) handed: Handed,
+    pub(super) handed: DeliveryStage,
 }
 
 impl Batch {
@@ -104,11 +104,11 @@ impl Batch {
             told: BTreeMap::new(),
             declined: BTreeMap::new(),
             began_at: now,
-            telling: Telling::Nobody,
+            telling: AnnouncementStage::Nobody,
             lead_at: None,
             body: None,
             hints: None,
-            handed: Handed::Nothing,
+            handed: DeliveryStage::Nothing,
         }
     }
 
@@ -130,8 +130,8 @@ impl Batch {
             payload.sides = self.payloads.swap_remove(before).sides;
         }
         self.payloads.push(payload);
-        if self.telling == Telling::All {
-            self.telling = Telling::Some(now);
+        if self.telling == AnnouncementStage::All {
+            self.telling = AnnouncementStage::Some(now);
         }
     }
 
@@ -180,8 +180,8 @@ impl Batch {
     /// When to tell the remaining peers.
     pub(super) fn tell_at(&self) -> Option<Instant> {
         match self.telling {
-            Telling::Some(at) => Some(at),
-            Telling::Nobody | Telling::All => None,
+            AnnouncementStage::Some(at) => Some(at),
+            AnnouncementStage::Nobody | AnnouncementStage::All => None,
         }
     }
 
@@ -245,7 +245,7 @@ impl Batch {
     /// Keeps a part that is here.
     pub(super) fn keep(&mut self, (part, signer): (Part, PublicKey), blob: Blob, now: Instant) {
         match part {
-            _ if self.handed == Handed::All => {}
+            _ if self.handed == DeliveryStage::All => {}
             Part::Body => self.body = Some((blob, signer, now)),
             Part::Hints => self.hints = Some((blob, signer)),
         }
@@ -254,10 +254,10 @@ impl Batch {
     /// When to hand over the present parts, or to report a missing body. Returns `None` for a node that wants no bodies.
     pub(super) fn deliver_at(&self, wants: Wants) -> Option<Instant> {
         match (&self.body, self.handed) {
-            (_, Handed::All) => None,
+            (_, DeliveryStage::All) => None,
             (Some((.., at)), _) if self.waits_for_hints(wants) => Some(*at + HINTS_PATIENCE),
             (Some((.., at)), _) => Some(*at),
-            (None, Handed::Nothing) if wants.body => Some(self.give_up_at()),
+            (None, DeliveryStage::Nothing) if wants.body => Some(self.give_up_at()),
             (None, _) => None,
         }
     }
@@ -294,7 +294,7 @@ impl Batch {
         let (certificate, _) = self.certificate()?;
         let (header, certificate) = (BatchHeader::clone(&self.header), certificate.clone());
         let (body, body_signer, _) = self.body.take()?;
-        self.handed = Handed::All;
+        self.handed = DeliveryStage::All;
         let (hints, signer) = self.hints.take().unzip();
         // The peer that announced it may have left meanwhile.
         let from = signer.or(self.tellers.first().copied()).unwrap_or(body_signer);

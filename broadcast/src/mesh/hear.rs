@@ -11,7 +11,7 @@ use tokio::time::{Duration, Instant};
 
 use super::{
     AHEAD_MAX, KEPT, LAZY, Mesh, Source,
-    batch::{Batch, Handed, Telling},
+    batch::{AnnouncementStage, Batch, DeliveryStage},
     effect::{Effect, Lead},
     payload::Payload,
 };
@@ -59,8 +59,8 @@ impl Mesh {
     ) {
         let number = header.number;
         let Some(batch) = self.take_own(header, certificate, now) else { return };
-        if batch.telling == Telling::Nobody {
-            batch.telling = Telling::Some(now + LAZY);
+        if batch.telling == AnnouncementStage::Nobody {
+            batch.telling = AnnouncementStage::Some(now + LAZY);
         }
         batch.lead_at = Some(now + LEADER_PATIENCE);
         let plans = batch.plans.clone();
@@ -96,7 +96,7 @@ impl Mesh {
         }
         let (place, own) = ((header, digest, None), certificate.clone());
         let batch = self.batches.entry(number).or_insert_with(|| Batch::new(place, certificate, now));
-        batch.handed = Handed::All;
+        batch.handed = DeliveryStage::All;
         if batch.digest != digest {
             return None;
         }
@@ -211,7 +211,7 @@ impl Mesh {
     /// Makes sync leave a batch to the mesh for as long as it may take.
     pub(super) fn expect(&mut self, number: BatchNumber) {
         let Some(batch) = self.batches.get(&number) else { return };
-        if self.wants.body && number > self.head.number && batch.handed == Handed::Nothing {
+        if self.wants.body && number > self.head.number && batch.handed == DeliveryStage::Nothing {
             let until = batch.give_up_at() + EXPECT_SLACK;
             self.effects.push_back(Effect::Expect { number, until });
         }
@@ -267,10 +267,10 @@ impl Mesh {
     /// The rest may hear of it from others first.
     pub(super) fn tell_some(&mut self, number: BatchNumber, now: Instant) {
         let Some(batch) = self.batches.get_mut(&number) else { return };
-        if batch.telling != Telling::Nobody {
+        if batch.telling != AnnouncementStage::Nobody {
             return;
         }
-        batch.telling = Telling::Some(now + LAZY);
+        batch.telling = AnnouncementStage::Some(now + LAZY);
         let told = &batch.told;
         let others = self.peers.iter().filter(|(peer, _)| !told.contains_key(peer));
         let mut others: Vec<_> =
@@ -286,7 +286,7 @@ impl Mesh {
         if batch.tell_at().is_none_or(|at| at > now) {
             return;
         }
-        batch.telling = Telling::All;
+        batch.telling = AnnouncementStage::All;
         let peers: Vec<_> = self.peers.keys().copied().collect();
         peers.into_iter().for_each(|peer| self.tell(peer, number));
     }

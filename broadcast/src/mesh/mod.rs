@@ -54,7 +54,7 @@ use tokio::time::Instant;
 
 use self::{
     batch::Batch,
-    peers::{Charged, Departed, Neighbour},
+    peers::{ChargeResult, Departed, Neighbour},
 };
 pub use self::{
     effect::{Delivery, Done, Effect, Job, JobId, Lead},
@@ -63,7 +63,7 @@ pub use self::{
 };
 use crate::{
     BroadcastConfig,
-    message::{Announced, Message, Part, PayloadId, Peeked, Wants},
+    message::{Announced, Message, Part, PayloadId, PeekedMessage, Wants},
 };
 
 /// Batches ahead of the head that are assembled: a node that is further behind fetches.
@@ -257,14 +257,14 @@ impl Mesh {
         let Some(peer) = self.peers.get(&from) else { return };
         let peeked = Message::peek(bytes);
         // Notices count even from a muted peer: what it has or wants is worth knowing.
-        if peer.is_muted(now) && peeked != Peeked::Notice {
+        if peer.is_muted(now) && peeked != PeekedMessage::Notice {
             return;
         }
         let is_known = match peeked {
             // No additions with a number that anybody may have made up.
-            Peeked::Batch(number) => self.head.number.since(number) < KEPT,
-            Peeked::Chunk(id) => self.places.contains_key(&id),
-            Peeked::Notice | Peeked::Other => true,
+            PeekedMessage::Batch(number) => self.head.number.since(number) < KEPT,
+            PeekedMessage::Chunk(id) => self.places.contains_key(&id),
+            PeekedMessage::Notice | PeekedMessage::Other => true,
         };
         if !is_known {
             self.status.bytes_useless += bytes.len() as u64;
@@ -372,12 +372,12 @@ impl Mesh {
     fn charge(&mut self, peer: PeerId, bytes: usize, now: Instant) {
         let Some(neighbour) = self.peers.get_mut(&peer).filter(|peer| !peer.is_muted(now)) else { return };
         match neighbour.charge(bytes, now) {
-            Charged::Fine => {}
-            Charged::Muted => {
+            ChargeResult::Fine => {}
+            ChargeResult::Muted => {
                 self.status.muted += 1;
                 tracing::warn!(peer = %peer.short(), "a peer sends mostly useless messages: ignoring it for a while");
             }
-            Charged::CutOff => self.ban(peer, "it repeatedly sent mostly useless messages".into(), now),
+            ChargeResult::CutOff => self.ban(peer, "it repeatedly sent mostly useless messages".into(), now),
         }
     }
 

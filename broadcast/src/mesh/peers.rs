@@ -70,7 +70,7 @@ impl Departed {
 
 /// The consequence for a peer that sent a useless message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Charged {
+pub(super) enum ChargeResult {
     /// None: honest peers send some, now and then.
     Fine,
     /// The peer is ignored for a while.
@@ -115,13 +115,13 @@ impl Neighbour {
     }
 
     /// Charges the peer for a useless message and its useless bytes.
-    pub(super) fn charge(&mut self, bytes: usize, now: Instant) -> Charged {
+    pub(super) fn charge(&mut self, bytes: usize, now: Instant) -> ChargeResult {
         let forgiven = now.saturating_duration_since(self.debt_at).as_secs_f64() * DEBT_FORGIVEN_PER_SECOND;
         self.debt = (self.debt - forgiven).max(0.0) + 1.0 + bytes as f64 / DEBT_BYTES;
         self.debt_at = now;
         self.score *= 0.98;
         if self.debt <= DEBT_MAX {
-            return Charged::Fine;
+            return ChargeResult::Fine;
         }
         self.debt = 0.0;
         if now.saturating_duration_since(self.first_muted_at) > MUTES_TIME {
@@ -132,7 +132,7 @@ impl Neighbour {
         }
         self.mutes += 1;
         self.mute(MUTED, now);
-        if self.mutes >= MUTES_MAX { Charged::CutOff } else { Charged::Muted }
+        if self.mutes >= MUTES_MAX { ChargeResult::CutOff } else { ChargeResult::Muted }
     }
 
     /// Mutes the peer for that long.

@@ -5,7 +5,7 @@ use slipstream_network::{PeerId, Priority};
 use slipstream_types::{BatchNumber, bounded::BoundedVec};
 use tokio::time::Instant;
 
-use super::{LAZY, Mesh, batch::Telling, payload::Payload};
+use super::{LAZY, Mesh, batch::AnnouncementStage, payload::Payload};
 use crate::message::{Message, Part, PayloadId, SignedPlan};
 
 /// Maximum bytes that all payloads together may come to hold.
@@ -30,8 +30,8 @@ impl Mesh {
         let Some(batch) = self.batches.get_mut(&number) else { return };
         batch.told.entry(from).or_default();
         if is_news {
-            if batch.telling == Telling::All {
-                batch.telling = Telling::Some(now + LAZY);
+            if batch.telling == AnnouncementStage::All {
+                batch.telling = AnnouncementStage::Some(now + LAZY);
             }
             self.expect(number);
         }

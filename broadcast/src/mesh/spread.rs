@@ -12,7 +12,7 @@ use tokio::time::{Duration, Instant};
 
 use super::{
     LAZY, Mesh,
-    batch::Handed,
+    batch::DeliveryStage,
     effect::{Effect, Job},
     payload::{Moved, State},
     peers::Neighbour,
@@ -192,7 +192,7 @@ impl Mesh {
             self.status.delivered += 1;
             return self.effects.push_back(Effect::Deliver(Box::new(delivery)));
         }
-        batch.handed = Handed::GaveUp;
+        batch.handed = DeliveryStage::GaveUp;
         self.status.incomplete += 1;
         let heard = batch.tellers.iter().map(|peer| Effect::Heard { peer: *peer, number });
         self.effects.extend(heard);
@@ -338,7 +338,7 @@ impl Mesh {
     /// Stops asking for a committed batch's incomplete payloads. The node still passes them on to peers behind it.
     pub(super) fn need_no_more(&mut self, number: BatchNumber) {
         let Some(batch) = self.batches.get_mut(&number) else { return };
-        batch.handed = Handed::All;
+        batch.handed = DeliveryStage::All;
         batch.payloads.iter_mut().for_each(|payload| payload.is_wanted = false);
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     limits::TELL_MS,
     message::Message,
     record::Record,
-    setup::{Kept, Outcome, Settings, Setup},
+    setup::{KeptOutcome, Outcome, Settings, Setup},
     state::{CurrentView, Decisions, Execution, Others, Phase, Protection, SeenFaults, Term, Tick},
     timers::Timers,
     vote_memory::{MayHavePrepared, OwnPrepare, VoteMemory},
@@ -126,7 +126,7 @@ impl Core {
         core
     }
 
-    fn resume(&mut self, decided: Vec<Certificate>, outcomes: Vec<Outcome>, kept: Vec<Kept>) {
+    fn resume(&mut self, decided: Vec<Certificate>, outcomes: Vec<Outcome>, kept: Vec<KeptOutcome>) {
         self.timers.set(Timer::Tell, TELL_MS);
         for certificate in decided {
             // Decided before the crash, but not committed.

@@ -120,5 +120,5 @@ pub use self::{
         Verify, ViewChange, Vote,
     },
     record::Record,
-    setup::{Kept, Outcome, Settings, Setup},
+    setup::{KeptOutcome, Outcome, Settings, Setup},
 };

@@ -9,7 +9,7 @@ use crate::{
     effect::{Effect, NoOutcome, Work},
     limits::{AHEAD, UNCOMMITTED_MAX, WINDOW},
     message::{Evidence, Message, Order, SignedOrder, Verify},
-    setup::{Kept, Outcome},
+    setup::{KeptOutcome, Outcome},
 };
 
 impl Core {
@@ -163,7 +163,7 @@ impl Core {
     }
 
     /// Resumes with the orders and outcomes that were kept over a restart.
-    pub(crate) fn restore(&mut self, outcomes: Vec<Outcome>, kept: Vec<Kept>) {
+    pub(crate) fn restore(&mut self, outcomes: Vec<Outcome>, kept: Vec<KeptOutcome>) {
         let epoch = self.set.epoch;
         let is_here = |order: &SignedOrder| {
             (order.order.epoch, order.order.view) == (epoch, self.view.number) && !self.is_changing()

@@ -55,20 +55,20 @@ pub struct Setup {
     /// The outcomes of all orders that are kept above the head, including those off that chain. A primary announced
     /// these orders, and may announce no others in their place. An executor may have prepared these outcomes, and may
     /// prepare no others.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<KeptOutcome>,
 }
 
 /// The part of a kept outcome that binds a validator.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Kept {
+pub struct KeptOutcome {
     /// The order that was executed.
     pub order: SignedOrder,
     /// Digest of the ledger info after its execution.
     pub token: Digest,
 }
 
-impl From<&Outcome> for Kept {
-    fn from(outcome: &Outcome) -> Kept {
-        Kept { order: outcome.order.clone(), token: outcome.info.digest() }
+impl From<&Outcome> for KeptOutcome {
+    fn from(outcome: &Outcome) -> KeptOutcome {
+        KeptOutcome { order: outcome.order.clone(), token: outcome.info.digest() }
     }
 }

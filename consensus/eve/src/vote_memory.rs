@@ -7,7 +7,7 @@ use slipstream_types::{BatchNumber, Digest, Epoch};
 use crate::{
     message::{Ballot, Prepared},
     record::Record,
-    setup::Kept,
+    setup::KeptOutcome,
 };
 
 /// See the module.
@@ -49,9 +49,9 @@ pub(crate) struct MayHavePrepared(BTreeMap<(u64, BatchNumber), BTreeSet<Digest>>
 
 impl MayHavePrepared {
     /// Collects the outcomes of one epoch: the same view number in another epoch is another view.
-    pub(crate) fn of(kept: &[Kept], epoch: Epoch) -> MayHavePrepared {
+    pub(crate) fn of(kept: &[KeptOutcome], epoch: Epoch) -> MayHavePrepared {
         let mut all = MayHavePrepared::default();
-        for Kept { order, token } in kept.iter().filter(|kept| kept.order.order.epoch == epoch) {
+        for KeptOutcome { order, token } in kept.iter().filter(|kept| kept.order.order.epoch == epoch) {
             all.0.entry((order.order.view, order.order.number)).or_default().insert(*token);
         }
         all

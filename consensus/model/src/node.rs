@@ -8,8 +8,8 @@ use std::{
 };
 
 use slipstream_eve::{
-    Core, Effect, Evidence, Kept, Message, Outcome, Output, Record, Setup, SignedOrder, Status, Timer, To,
-    Work,
+    Core, Effect, Evidence, KeptOutcome, Message, Outcome, Output, Record, Setup, SignedOrder, Status, Timer,
+    To, Work,
 };
 use slipstream_types::{BatchNumber, Certificate, Digest, LedgerInfo};
 
@@ -338,7 +338,7 @@ fn boot(constants: &Constants, seat: u16, disk: &Disk) -> Core {
             certificate: None,
             record: disk.record.clone(),
             outcomes: disk.linked(&constants.genesis),
-            kept: disk.outcomes.iter().map(|(_, it)| Kept::from(it)).collect(),
+            kept: disk.outcomes.iter().map(|(_, it)| KeptOutcome::from(it)).collect(),
         },
         constants.now,
     );

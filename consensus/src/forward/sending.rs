@@ -37,7 +37,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const FAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 /// A message that has ended.
-struct Sent {
+struct FinishedSend {
     peer: PeerId,
     hashes: Vec<B256>,
     answer: Result<Vec<u8>, NetworkError>,
@@ -119,7 +119,7 @@ impl Forwarder {
     }
 
     /// Offers the other validators some transactions that stay out of batches.
-    fn spread(&self, timers: &mut Timers, connected: &[PeerId], sends: &mut JoinSet<Sent>) {
+    fn spread(&self, timers: &mut Timers, connected: &[PeerId], sends: &mut JoinSet<FinishedSend>) {
         let mark = std::mem::replace(&mut timers.spread_mark, self.pool.sequence());
         timers.spread = Instant::now() + SPREAD_INTERVAL;
         let targets = {
@@ -179,7 +179,7 @@ impl Forwarder {
 
     /// Sends the transactions to the receivers chosen for this message. If nobody has room, they stay in the pool and
     /// are offered again.
-    fn send(&self, items: &[Item], sends: &mut JoinSet<Sent>) {
+    fn send(&self, items: &[Item], sends: &mut JoinSet<FinishedSend>) {
         let connected = self.transport.peers();
         let (targets, is_next) = {
             let mut couriers = self.couriers.lock();
@@ -195,7 +195,7 @@ impl Forwarder {
         }
     }
 
-    fn send_to(&self, targets: Vec<PeerId>, items: &[Item], sends: &mut JoinSet<Sent>) {
+    fn send_to(&self, targets: Vec<PeerId>, items: &[Item], sends: &mut JoinSet<FinishedSend>) {
         for peer in targets {
             let news = items.iter().filter(|(_, from)| *from != Some(peer)).map(|(item, _)| item);
             for Packed { payload, hashes } in message::pack(news) {
@@ -208,13 +208,13 @@ impl Forwarder {
                 let limits = RequestLimits { deadline: DEADLINE, response_bytes_max: ANSWER_BYTES_MAX };
                 sends.spawn(async move {
                     let answer = transport.request(peer, Protocol::TRANSACTIONS, payload, limits).await;
-                    Sent { peer, hashes, answer }
+                    FinishedSend { peer, hashes, answer }
                 });
             }
         }
     }
 
-    fn ended(&self, Sent { peer, hashes, answer }: Sent) {
+    fn ended(&self, FinishedSend { peer, hashes, answer }: FinishedSend) {
         let ended = match answer {
             Ok(bytes) => self.heard(peer, &hashes, &bytes),
             Err(error) => {

@@ -16,16 +16,16 @@ use super::{
     Decided, Mail,
     bodies::Bodies,
     fetching::Fetches,
-    inputs::{Done, Input, Tag, Timer},
-    kept::Kept,
+    inputs::{Input, Tag, Timer, WorkResult},
+    kept::KeptOutcomes,
     lanes::Lanes,
     ledger::Ledger,
     logged_refusals::LoggedRefusals,
     message::OutcomeParts,
     neglect::Neglect,
-    opening::Opened,
+    opening::StartState,
     records::{Convictions, EVIDENCE},
-    status::{Heard, Shown},
+    status::{LastHeard, PublishedStatus},
     timers::Timers,
     tip::Tip,
     uncommitted_chain::UncommittedChain,
@@ -44,7 +44,7 @@ pub(super) struct DriverParts {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) decided: mpsc::Sender<Decided>,
     pub(super) mail: mpsc::Receiver<Mail>,
-    pub(super) shown: Arc<watch::Sender<Shown>>,
+    pub(super) shown: Arc<watch::Sender<PublishedStatus>>,
     pub(super) view: watch::Sender<u64>,
     pub(super) evidence: watch::Sender<Arc<Vec<Evidence>>>,
 }
@@ -57,19 +57,19 @@ pub struct Driver {
     pub(super) pool: Pool,
     pub(super) core: Core,
     pub(super) held: UncommittedChain,
-    pub(super) kept: Kept,
+    pub(super) kept: KeptOutcomes,
     pub(super) bodies: Bodies,
     pub(super) working: Working,
     pub(super) fetches: Fetches,
     pub(super) neglect: Neglect,
     /// Executes one batch after the other.
-    pub(super) executions: WorkQueue<Done>,
+    pub(super) executions: WorkQueue<WorkResult>,
     /// Commits batches, while the next one is executed.
-    pub(super) commits: WorkQueue<Done>,
+    pub(super) commits: WorkQueue<WorkResult>,
     /// Makes durable what is about to be sent, beside executions and commits.
-    pub(super) records: WorkQueue<Done>,
+    pub(super) records: WorkQueue<WorkResult>,
     /// Reads committed batches that others request.
-    pub(super) lookups: WorkQueue<Done>,
+    pub(super) lookups: WorkQueue<WorkResult>,
     pub(super) lanes: Lanes<Tag>,
     pub(super) timers: Timers<Timer>,
     /// Outputs that wait for a record.
@@ -81,10 +81,10 @@ pub struct Driver {
     pub(super) mail: mpsc::Receiver<Mail>,
     pub(super) head: watch::Receiver<BatchNumber>,
     /// When each other validator was last heard.
-    pub(super) heard: BTreeMap<u16, Heard>,
+    pub(super) heard: BTreeMap<u16, LastHeard>,
     /// The refusals that were logged for the current batch.
     pub(super) said: LoggedRefusals,
-    pub(super) shown: Arc<watch::Sender<Shown>>,
+    pub(super) shown: Arc<watch::Sender<PublishedStatus>>,
     pub(super) view: watch::Sender<u64>,
     pub(super) evidence: watch::Sender<Arc<Vec<Evidence>>>,
 }
@@ -101,8 +101,8 @@ impl Driver {
         let DriverParts { config, ledger, pool, seat, transport, clock, decided, mail, .. } = parts;
         let DriverParts { shown, view, evidence, .. } = parts;
         let head = ledger.store.watch_head();
-        let Opened { tip, certificate, record, outcomes, ordered, bound, held, kept } =
-            Opened::open(&ledger)?;
+        let StartState { tip, certificate, record, outcomes, ordered, bound, held, kept } =
+            StartState::open(&ledger)?;
         let mut bodies = Bodies::default();
         for ordered in ordered.into_iter().filter(|ordered| kept.of_order(&ordered.order).is_none()) {
             bodies.insert(ordered.order.order.digest(&ledger.domain), ordered);

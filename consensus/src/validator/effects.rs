@@ -8,14 +8,14 @@ use slipstream_types::{BatchNumber, Certificate, bounded::BoundedVec};
 use super::{
     Decided,
     driver::Driver,
-    executed::Parts,
-    inputs::{Done, Tag, Timer},
-    kept::{self, Kept},
+    executed::DurableOutcome,
+    inputs::{Tag, Timer, WorkResult},
+    kept::{self, KeptOutcomes},
     lanes::Parcel,
     message::{self, Ordered, Request, TAKEN_BYTES_MAX},
     records::{EVIDENCE, VOTES},
     status::Conviction,
-    working::Due,
+    working::DueExecution,
 };
 use crate::{error::ConsensusError, planted::Planted};
 
@@ -24,9 +24,9 @@ impl Driver {
     pub(super) fn settle(&mut self) {
         while let Some(effect) = self.core.poll_effect() {
             match effect {
-                Effect::Build { work, parent } => self.working.begin(Due::Build { work, parent }),
+                Effect::Build { work, parent } => self.working.begin(DueExecution::Build { work, parent }),
                 Effect::Execute { work, order } => {
-                    self.working.begin(Due::Execute { work, order: Box::new(order) });
+                    self.working.begin(DueExecution::Execute { work, order: Box::new(order) });
                 }
                 Effect::Rollback { to } => {
                     self.working.clear();
@@ -45,9 +45,10 @@ impl Driver {
     fn roll_back(&mut self, to: BatchNumber) {
         self.held.roll_back(to);
         if self.ledger.lacks(Planted::DroppedOutcomes) {
-            self.kept = Kept::default();
+            self.kept = KeptOutcomes::default();
             let store = self.ledger.store.clone();
-            let drop = move || Done::Committed(kept::remove(&store, BatchNumber::new(0)..=BatchNumber::MAX));
+            let drop =
+                move || WorkResult::Committed(kept::remove(&store, BatchNumber::new(0)..=BatchNumber::MAX));
             self.commits.add("drop outcomes", drop);
         }
     }
@@ -69,8 +70,8 @@ impl Driver {
                     }
                     let ledger = self.ledger.clone();
                     let save = move || match ledger.lacks(Planted::UnsavedVotes) {
-                        true => Done::Recorded(Ok(())),
-                        false => Done::Recorded(VOTES.save(&ledger.store, &record)),
+                        true => WorkResult::Recorded(Ok(())),
+                        false => WorkResult::Recorded(VOTES.save(&ledger.store, &record)),
                     };
                     let queue = if overtakes { &mut self.lookups } else { &mut self.records };
                     queue.add("vote", save);
@@ -119,7 +120,7 @@ impl Driver {
 
     /// The batch of an order, executed or not.
     pub(super) fn ordered_batch(&self, order: &SignedOrder) -> Option<Arc<Ordered>> {
-        let of = |parts: &Arc<Parts>| Ordered {
+        let of = |parts: &Arc<DurableOutcome>| Ordered {
             order: order.clone(),
             body: parts.sealed.body.clone(),
             hints: parts.sealed.hints.clone(),
@@ -140,11 +141,12 @@ impl Driver {
             }
             let (ledger, pool) = (self.ledger.clone(), self.pool.clone());
             self.commits
-                .add("commit", move || Done::Committed(ledger.commit(&executed, &certificate, &pool)));
+                .add("commit", move || WorkResult::Committed(ledger.commit(&executed, &certificate, &pool)));
         } else if let Some(parts) = self.kept.get(number, &token).cloned() {
             self.announce(&parts, &certificate);
             let ledger = self.ledger.clone();
-            self.commits.add("commit", move || Done::Committed(ledger.commit_parts(&parts, &certificate)));
+            self.commits
+                .add("commit", move || WorkResult::Committed(ledger.commit_parts(&parts, &certificate)));
         } else if number > self.committed {
             tracing::warn!(%number, "this node lacks the outcome of a decided batch; sync fetches it");
         }
@@ -152,7 +154,7 @@ impl Driver {
 
     /// Hands the batch on at once: a slow announcer must not slow down batch building. The primary of its view leads;
     /// the others lend their bodies.
-    fn announce(&self, parts: &Parts, certificate: &Certificate) {
+    fn announce(&self, parts: &DurableOutcome, certificate: &Certificate) {
         let sealed = &parts.sealed;
         let (number, transactions) = (sealed.header.number, sealed.header.tx_count);
         tracing::debug!(%number, transactions, view = certificate.view, "batch decided");
@@ -188,6 +190,6 @@ impl Driver {
             return;
         }
         let (store, convictions) = (self.ledger.store.clone(), self.convictions.clone());
-        self.records.add("evidence", move || Done::Convicted(EVIDENCE.save(&store, &convictions)));
+        self.records.add("evidence", move || WorkResult::Convicted(EVIDENCE.save(&store, &convictions)));
     }
 }

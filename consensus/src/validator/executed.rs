@@ -12,7 +12,7 @@ use super::{message::OutcomeParts, tip::Tip};
 
 /// An outcome, as stored and sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Parts {
+pub(super) struct DurableOutcome {
     /// The order that was executed, or `None` for a fetched outcome.
     pub(super) order: Option<SignedOrder>,
     /// The sealed batch.
@@ -23,9 +23,9 @@ pub(super) struct Parts {
     pub(super) token: Digest,
 }
 
-impl Parts {
-    pub(super) fn new(order: Option<SignedOrder>, sealed: Sealed, info: LedgerInfo) -> Parts {
-        Parts { order, sealed, token: info.digest(), info }
+impl DurableOutcome {
+    pub(super) fn new(order: Option<SignedOrder>, sealed: Sealed, info: LedgerInfo) -> DurableOutcome {
+        DurableOutcome { order, sealed, token: info.digest(), info }
     }
 
     pub(super) fn number(&self) -> BatchNumber {
@@ -46,7 +46,7 @@ impl Parts {
 
 /// A batch with everything that the next one's execution and its own commit need.
 pub(super) struct Executed {
-    pub(super) parts: Arc<Parts>,
+    pub(super) parts: Arc<DurableOutcome>,
     pub(super) tip: Tip,
     pub(super) delta: Delta,
     /// Hashes of its transactions.

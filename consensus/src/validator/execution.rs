@@ -12,7 +12,7 @@ use slipstream_types::{
 };
 
 use super::{
-    executed::{Executed, Parts},
+    executed::{DurableOutcome, Executed},
     ledger::{ExecutionBase, Ledger, hashes},
     message::{Ordered, OutcomeParts},
     stop::Stop,
@@ -262,7 +262,7 @@ impl Ledger {
         let next = executor::validators::next_validators(self.contract, &sealed.header, &before, &delta)?;
         let tip = base.parent.followed_by(sealed.header.clone(), next);
         Ok(Executed {
-            parts: Arc::new(Parts::new(order, sealed, tip.info())),
+            parts: Arc::new(DurableOutcome::new(order, sealed, tip.info())),
             tip,
             delta,
             hashes,

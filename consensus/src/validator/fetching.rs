@@ -13,8 +13,8 @@ use super::{
     driver::{Driver, core_now},
     executed::Executed,
     execution::Failure,
-    inputs::{Done, Tag, Timer},
-    lanes::{Landed, Parcel},
+    inputs::{Tag, Timer, WorkResult},
+    lanes::{LaneAnswer, Parcel},
     message::{self, OUTCOME_BYTES_MAX, OutcomeParts, Request, Response},
     uncommitted_chain::HELD_MAX,
 };
@@ -34,12 +34,12 @@ enum Stage {
     Wanted,
     /// Waits for an answer until [`Timer::Fetch`].
     Asked,
-    Found(Box<Shown>),
+    Found(Box<FetchedOutcome>),
     Adopting,
 }
 
 /// The order and outcome to check.
-type Shown = (Option<SignedOrder>, OutcomeParts);
+type FetchedOutcome = (Option<SignedOrder>, OutcomeParts);
 
 struct Fetch {
     certificate: Certificate,
@@ -114,7 +114,7 @@ impl Driver {
     }
 
     /// Takes the result of a request to another validator.
-    pub(super) fn landed(&mut self, Landed { seat, tag, answer }: Landed<Tag>) {
+    pub(super) fn landed(&mut self, LaneAnswer { seat, tag, answer }: LaneAnswer<Tag>) {
         let Tag::Fetch(number) = tag else { return };
         let waits = |stage: &Stage| matches!(stage, Stage::Wanted | Stage::Asked);
         if self.fetches.open.get(&number).is_none_or(|fetch| !waits(&fetch.stage)) {
@@ -149,7 +149,7 @@ impl Driver {
             ledger.keep(&executed.parts)?;
             Ok(Box::new(executed))
         };
-        self.executions.add("adopt", move || Done::Adopted(number, adopt()));
+        self.executions.add("adopt", move || WorkResult::Adopted(number, adopt()));
         true
     }
 

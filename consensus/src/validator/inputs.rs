@@ -14,13 +14,13 @@ use super::{
     driver::{Driver, core_now},
     executed::Executed,
     execution::Failure,
-    lanes::Landed,
+    lanes::LaneAnswer,
     message::{Ordered, OutcomeParts, Response},
 };
 use crate::error::{ConsensusError, ProposalError, RecordError};
 
 /// The result of work on a thread that may block.
-pub(super) enum Done {
+pub(super) enum WorkResult {
     Built(Box<BuildRequest>, Result<BuildResult, ConsensusError>),
     Executed(eve::Work, Box<SignedOrder>, Result<Box<Executed>, Failure>),
     Adopted(BatchNumber, Result<Box<Executed>, Failure>),
@@ -62,9 +62,9 @@ pub(super) enum Timer {
 
 /// Everything that the driver reacts to.
 pub(super) enum Input {
-    Done(Result<Done, ConsensusError>),
+    Done(Result<WorkResult, ConsensusError>),
     Mail(Mail),
-    Landed(Result<Landed<Tag>, ConsensusError>),
+    Landed(Result<LaneAnswer<Tag>, ConsensusError>),
     Timer(Timer),
     /// The store's head moved, or the pool has transactions. Every turn looks at both anyway.
     Look,
@@ -171,7 +171,7 @@ impl Driver {
             None if number > self.committed => _ = answer.send(Ok(Response::Lacks)),
             None => {
                 let ledger = self.ledger.clone();
-                let look = move || Done::Looked(answer, ledger.committed(number, token));
+                let look = move || WorkResult::Looked(answer, ledger.committed(number, token));
                 self.lookups.add("look for an outcome", look);
             }
         }
@@ -203,20 +203,20 @@ impl Driver {
         Ok(())
     }
 
-    fn done(&mut self, done: Done) -> Result<(), ConsensusError> {
+    fn done(&mut self, done: WorkResult) -> Result<(), ConsensusError> {
         match done {
-            Done::Built(request, result) => self.built(&request, result?),
-            Done::Executed(work, order, result) => self.executed(work, &order, result)?,
-            Done::Adopted(number, result) => self.adopted(number, result)?,
-            Done::Recorded(result) => {
+            WorkResult::Built(request, result) => self.built(&request, result?),
+            WorkResult::Executed(work, order, result) => self.executed(work, &order, result)?,
+            WorkResult::Adopted(number, result) => self.adopted(number, result)?,
+            WorkResult::Recorded(result) => {
                 result?;
                 let outputs = self.flushing.take().unwrap_or_default();
                 self.carry_out(outputs)?;
             }
-            Done::Convicted(result) => result?,
+            WorkResult::Convicted(result) => result?,
             // The core learns of it from the head.
-            Done::Committed(result) => result?,
-            Done::Looked(answer, result) => {
+            WorkResult::Committed(result) => result?,
+            WorkResult::Looked(answer, result) => {
                 let response = match result? {
                     Some(parts) => Response::Outcome(Box::new(parts)),
                     None => Response::Lacks,

@@ -1,4 +1,4 @@
-//! [`Kept`]: the outcomes that this validator may have announced, durable until their number is committed.
+//! [`KeptOutcomes`]: the outcomes that this validator may have announced, durable until their number is committed.
 //!
 //! A validator that announces a token promises to show its outcome: others may agree on it, in this view or a later
 //! one. So an outcome is written before it is announced, and survives a rollback.
@@ -10,7 +10,7 @@ use slipstream_eve::SignedOrder;
 use slipstream_storage::{RECORD_BYTES_MAX, StorageError, Store};
 use slipstream_types::{BatchNumber, CodecError, Digest, codec};
 
-use super::{executed::Parts, message::OutcomeParts};
+use super::{executed::DurableOutcome, message::OutcomeParts};
 use crate::error::RecordError;
 
 /// Maximum number of outcomes of one number: one for each view in which it was executed. Those of the oldest views go first. A
@@ -22,14 +22,14 @@ const PREFIX: &str = "consensus/outcome/";
 
 /// An outcome as it is stored.
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct StoredOutcome {
     /// `None` for a fetched outcome.
     order: Option<SignedOrder>,
     parts: OutcomeParts,
 }
 
 /// A record as it was found.
-pub(super) struct Found {
+pub(super) struct FoundOutcome {
     /// `None` for a fetched outcome.
     pub(super) order: Option<SignedOrder>,
     pub(super) token: Digest,
@@ -38,13 +38,13 @@ pub(super) struct Found {
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Kept {
-    numbers: BTreeMap<BatchNumber, Vec<Arc<Parts>>>,
+pub(super) struct KeptOutcomes {
+    numbers: BTreeMap<BatchNumber, Vec<Arc<DurableOutcome>>>,
 }
 
-impl Kept {
+impl KeptOutcomes {
     /// Takes a durable outcome. Returns the name of a record to remove, if it must make room.
-    pub(super) fn insert(&mut self, parts: Arc<Parts>) -> Option<String> {
+    pub(super) fn insert(&mut self, parts: Arc<DurableOutcome>) -> Option<String> {
         let outcomes = self.numbers.entry(parts.number()).or_default();
         if outcomes.iter().any(|kept| name(kept) == name(&parts)) {
             return None;
@@ -56,12 +56,12 @@ impl Kept {
     }
 
     /// The outcome with that token.
-    pub(super) fn get(&self, number: BatchNumber, token: &Digest) -> Option<&Arc<Parts>> {
+    pub(super) fn get(&self, number: BatchNumber, token: &Digest) -> Option<&Arc<DurableOutcome>> {
         self.numbers.get(&number)?.iter().find(|parts| parts.token == *token)
     }
 
     /// The outcome of an order.
-    pub(super) fn of_order(&self, order: &SignedOrder) -> Option<&Arc<Parts>> {
+    pub(super) fn of_order(&self, order: &SignedOrder) -> Option<&Arc<DurableOutcome>> {
         let outcomes = self.numbers.get(&order.order.number)?;
         outcomes.iter().find(|parts| parts.order.as_ref() == Some(order))
     }
@@ -74,8 +74,8 @@ impl Kept {
 }
 
 /// Makes an outcome durable, before it, or one that builds on it, is announced.
-pub(super) fn write(store: &Store, parts: &Parts) -> Result<(), RecordError> {
-    let stored = Stored { order: parts.order.clone(), parts: parts.outcome() };
+pub(super) fn write(store: &Store, parts: &DurableOutcome) -> Result<(), RecordError> {
+    let stored = StoredOutcome { order: parts.order.clone(), parts: parts.outcome() };
     let bytes = codec::encode("outcome", &stored).map_err(RecordError::Unreadable)?;
     Ok(store.put_record(&name(parts), &bytes)?)
 }
@@ -84,15 +84,15 @@ pub(super) fn write(store: &Store, parts: &Parts) -> Result<(), RecordError> {
 ///
 /// # Errors
 /// If one cannot be read: this validator promised to show it.
-pub(super) fn load(store: &Store, head: BatchNumber) -> Result<Vec<Found>, RecordError> {
+pub(super) fn load(store: &Store, head: BatchNumber) -> Result<Vec<FoundOutcome>, RecordError> {
     remove(store, BatchNumber::new(0)..=head)?;
     let records = store.records(PREFIX, &last_of(BatchNumber::MAX))?;
-    let open = |(name, bytes): (String, Vec<u8>)| -> Result<Found, RecordError> {
-        let Stored { order, parts } =
+    let open = |(name, bytes): (String, Vec<u8>)| -> Result<FoundOutcome, RecordError> {
+        let StoredOutcome { order, parts } =
             codec::decode("outcome", &bytes, RECORD_BYTES_MAX).map_err(RecordError::Unreadable)?;
         let nameless = CodecError::Invalid { what: "outcome", rule: "its name does not end with its token" };
         let token = token_of(&name).ok_or(RecordError::Unreadable(nameless))?;
-        Ok(Found { order, token, parts })
+        Ok(FoundOutcome { order, token, parts })
     };
     records.into_iter().map(open).collect()
 }
@@ -109,7 +109,7 @@ pub(crate) fn kept_tokens(store: &Store, number: BatchNumber) -> Result<Vec<Dige
 }
 
 /// The name of an outcome's record. Names sort by number, then by view; fetched outcomes come last.
-fn name(parts: &Parts) -> String {
+fn name(parts: &DurableOutcome) -> String {
     let view = parts.order.as_ref().map_or(u64::MAX, |order| order.order.view);
     format!("{PREFIX}{:020}/{view:020}/{}", parts.number().get(), parts.token)
 }

@@ -44,7 +44,7 @@ pub(super) struct Parcel<T> {
 
 /// The result of a request.
 #[derive(Debug)]
-pub(super) struct Landed<T> {
+pub(super) struct LaneAnswer<T> {
     pub(super) seat: u16,
     pub(super) tag: T,
     /// `None` if the answer was late or a refusal, or the request was dropped.
@@ -77,7 +77,7 @@ pub(super) struct Lanes<T> {
     lanes: BTreeMap<u16, Lane<T>>,
     flying: JoinSet<Flight<T>>,
     /// Requests that were dropped unsent, and are still to be reported.
-    given_up: VecDeque<Landed<T>>,
+    given_up: VecDeque<LaneAnswer<T>>,
 }
 
 impl<T: Copy + Send + 'static> Lanes<T> {
@@ -110,7 +110,7 @@ impl<T: Copy + Send + 'static> Lanes<T> {
         while lane.queue.len() > QUEUE_MAX || bytes(&lane.queue) > QUEUE_BYTES_MAX {
             let Some(Parcel { tag, .. }) = lane.queue.pop_front() else { break };
             tracing::debug!(validator = seat, "dropped a request: too many wait for this validator");
-            self.given_up.push_back(Landed { seat, tag, answer: None });
+            self.given_up.push_back(LaneAnswer { seat, tag, answer: None });
         }
         self.launch(seat);
     }
@@ -141,7 +141,7 @@ impl<T: Copy + Send + 'static> Lanes<T> {
     ///
     /// # Errors
     /// [`ConsensusError::Task`] if sending panicked.
-    pub(super) async fn landed(&mut self) -> Result<Landed<T>, ConsensusError> {
+    pub(super) async fn landed(&mut self) -> Result<LaneAnswer<T>, ConsensusError> {
         if let Some(landed) = self.given_up.pop_front() {
             return Ok(landed);
         }
@@ -154,7 +154,7 @@ impl<T: Copy + Send + 'static> Lanes<T> {
             lane.note(seat, number, &result);
         }
         self.launch(seat);
-        Ok(Landed { seat, tag, answer: result.ok() })
+        Ok(LaneAnswer { seat, tag, answer: result.ok() })
     }
 }
 
@@ -259,7 +259,7 @@ mod tests {
         let begun = Instant::now();
         let mut heard = Vec::new();
         for _ in 0..3 {
-            let Landed { seat, tag, answer, .. } = lanes.landed().await.unwrap();
+            let LaneAnswer { seat, tag, answer, .. } = lanes.landed().await.unwrap();
             heard.push((seat, tag, answer, begun.elapsed() >= Duration::from_millis(2_000)));
         }
         heard.sort();

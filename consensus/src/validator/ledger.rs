@@ -10,7 +10,7 @@ use slipstream_types::{
 };
 
 use super::{
-    executed::{Executed, Parts},
+    executed::{DurableOutcome, Executed},
     kept,
     message::OutcomeParts,
     tip::Tip,
@@ -98,7 +98,7 @@ impl Ledger {
     }
 
     /// Makes an outcome durable before it is announced.
-    pub(super) fn keep(&self, parts: &Parts) -> Result<(), RecordError> {
+    pub(super) fn keep(&self, parts: &DurableOutcome) -> Result<(), RecordError> {
         if self.lacks(Planted::UnkeptOutcome) { Ok(()) } else { kept::write(&self.store, parts) }
     }
 
@@ -122,7 +122,11 @@ impl Ledger {
     }
 
     /// Does the same as [`Ledger::commit`] with a batch that was rolled back here.
-    pub(super) fn commit_parts(&self, parts: &Parts, certificate: &Certificate) -> Result<(), StorageError> {
+    pub(super) fn commit_parts(
+        &self,
+        parts: &DurableOutcome,
+        certificate: &Certificate,
+    ) -> Result<(), StorageError> {
         let sealed = &parts.sealed;
         let delta = Delta::open(&sealed.delta)?;
         let hashes = hashes(&sealed.body.open::<Body>(BlobKind::Body)?);

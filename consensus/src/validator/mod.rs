@@ -68,7 +68,7 @@ use self::{
     driver::DriverParts,
     inputs::Answer,
     ledger::Ledger,
-    status::Shown,
+    status::PublishedStatus,
 };
 pub use self::{
     driver::Driver,
@@ -140,7 +140,7 @@ pub struct Validator {
     defences: Defences,
     admission: Arc<Admission>,
     mailbox: mpsc::Sender<Mail>,
-    shown: Arc<watch::Sender<Shown>>,
+    shown: Arc<watch::Sender<PublishedStatus>>,
     view: watch::Receiver<u64>,
     evidence: watch::Receiver<Arc<Vec<Evidence>>>,
 }
@@ -209,7 +209,7 @@ impl Validator {
             contract: genesis.validators_contract,
             seams,
         });
-        let shown = Arc::new(watch::Sender::new(Shown::new(index, &set)));
+        let shown = Arc::new(watch::Sender::new(PublishedStatus::new(index, &set)));
         let (mailbox, mail) = mpsc::channel(MAILBOX_MAX);
         let (told, view) = watch::channel(0);
         let (proved, evidence) = watch::channel(Arc::default());

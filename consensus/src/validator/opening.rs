@@ -1,4 +1,4 @@
-//! [`Opened`]: the state that a validator finds in its store when it starts.
+//! [`StartState`]: the state that a validator finds in its store when it starts.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -8,7 +8,7 @@ use slipstream_types::{Certificate, Digest};
 use super::{
     executed::Executed,
     execution::Failure,
-    kept::{self, Found, Kept},
+    kept::{self, FoundOutcome, KeptOutcomes},
     ledger::Ledger,
     message::Ordered,
     records::VOTES,
@@ -18,7 +18,7 @@ use super::{
 use crate::{error::ConsensusError, planted::Planted};
 
 /// See the module.
-pub(super) struct Opened {
+pub(super) struct StartState {
     /// The store's head.
     pub(super) tip: Tip,
     /// The certificate of the head.
@@ -29,31 +29,32 @@ pub(super) struct Opened {
     /// Batches executed above the head, including those on parents that are gone.
     pub(super) ordered: Vec<Ordered>,
     /// The part of these batches that binds the core.
-    pub(super) bound: Vec<eve::Kept>,
+    pub(super) bound: Vec<eve::KeptOutcome>,
     pub(super) held: UncommittedChain,
-    pub(super) kept: Kept,
+    pub(super) kept: KeptOutcomes,
 }
 
-impl Opened {
+impl StartState {
     /// # Errors
     /// If any part of the state cannot be read.
-    pub(super) fn open(ledger: &Ledger) -> Result<Opened, ConsensusError> {
+    pub(super) fn open(ledger: &Ledger) -> Result<StartState, ConsensusError> {
         let tip = ledger.tip()?;
         let certificate = ledger.store.certificate(tip.number())?;
         let mut record = VOTES.load(&ledger.store)?;
         if ledger.lacks(Planted::ForgottenVotes) {
             record = None;
         }
-        let mut kept = Kept::default();
+        let mut kept = KeptOutcomes::default();
         let mut found = kept::load(&ledger.store, tip.number())?;
         if ledger.lacks(Planted::ForgottenOutcomes) {
             found.clear();
         }
-        let ordered = |found: &Found| {
+        let ordered = |found: &FoundOutcome| {
             Some(Ordered { order: found.order.clone()?, body: found.parts.body.clone(), hints: None })
         };
         let ordered = found.iter().filter_map(ordered).collect();
-        let bound = |found: &Found| Some(eve::Kept { order: found.order.clone()?, token: found.token });
+        let bound =
+            |found: &FoundOutcome| Some(eve::KeptOutcome { order: found.order.clone()?, token: found.token });
         let bound = found.iter().filter_map(bound).collect();
         let chains = Chains::of(ledger, &tip, found)?;
         for executed in &chains.all {
@@ -70,7 +71,7 @@ impl Opened {
             }
             held.push(executed);
         }
-        Ok(Opened { tip, certificate, record, outcomes, ordered, bound, held, kept })
+        Ok(StartState { tip, certificate, record, outcomes, ordered, bound, held, kept })
     }
 }
 
@@ -82,10 +83,10 @@ struct Chains {
 impl Chains {
     /// Builds the chains of kept outcomes, by number and view. Leaves out those that do not build on the head: sync was
     /// faster with another batch.
-    fn of(ledger: &Ledger, tip: &Tip, found: Vec<Found>) -> Result<Chains, ConsensusError> {
+    fn of(ledger: &Ledger, tip: &Tip, found: Vec<FoundOutcome>) -> Result<Chains, ConsensusError> {
         let mut behind: HashMap<Digest, Vec<Arc<Executed>>> = HashMap::from([(tip.digest, Vec::new())]);
         let mut all = Vec::new();
-        for Found { order, parts, .. } in found {
+        for FoundOutcome { order, parts, .. } in found {
             let (number, parent) = (parts.header.number, parts.header.parent);
             let Some(chain) = behind.get(&parent).filter(|chain| chain.len() < HELD_MAX) else { continue };
             match ledger.adopt(chain, order, parts) {

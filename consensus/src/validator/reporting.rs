@@ -9,7 +9,7 @@ use super::{
     driver::Driver,
     inputs::Timer,
     silence::Silence,
-    status::{Conviction, Heard},
+    status::{Conviction, LastHeard},
 };
 use crate::error::ProposalError;
 
@@ -20,7 +20,7 @@ impl Driver {
     /// Notes that a validator was heard, and whether by a status.
     pub(super) fn hear(&mut self, seat: u16, is_status: bool) {
         let at = Instant::now();
-        let heard = self.heard.entry(seat).or_insert(Heard { at, said_at: None });
+        let heard = self.heard.entry(seat).or_insert(LastHeard { at, said_at: None });
         heard.at = at;
         if is_status {
             heard.said_at = Some(at);
@@ -40,7 +40,7 @@ impl Driver {
     /// Logs why no batch is decided.
     pub(super) fn complain(&self) {
         let now = Instant::now();
-        let lately = |heard: &Heard| now.duration_since(heard.at) < COMPLAINT_INTERVAL;
+        let lately = |heard: &LastHeard| now.duration_since(heard.at) < COMPLAINT_INTERVAL;
         let heard: Vec<u16> =
             self.heard.iter().filter(|(_, heard)| lately(heard)).map(|(seat, _)| *seat).collect();
         let silent: Vec<_> =

@@ -204,25 +204,25 @@ pub struct Position {
 
 /// The state that the actor shows, with moments instead of ages.
 #[derive(Clone, Debug)]
-pub(super) struct Shown {
+pub(super) struct PublishedStatus {
     pub(super) status: ConsensusStatus,
     /// The last batch whose commit the core knows.
     pub(super) committed: BatchNumber,
-    heard: BTreeMap<u16, Heard>,
+    heard: BTreeMap<u16, LastHeard>,
 }
 
 /// When a validator was heard last.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Heard {
+pub(super) struct LastHeard {
     /// The moment of its last message of any kind.
     pub(super) at: Instant,
     /// The moment of its last status.
     pub(super) said_at: Option<Instant>,
 }
 
-impl Shown {
+impl PublishedStatus {
     /// The state of a validator that knows nothing yet.
-    pub(super) fn new(index: u16, set: &ValidatorSet) -> Shown {
+    pub(super) fn new(index: u16, set: &ValidatorSet) -> PublishedStatus {
         let members = (0..).zip(set.validators.iter()).filter(|(member, _)| *member != index);
         let peer = |(index, it): (u16, &Validator)| PeerStanding {
             index,
@@ -253,11 +253,11 @@ impl Shown {
             evidence: Vec::new(),
             peers: members.map(peer).collect(),
         };
-        Shown { status, committed: BatchNumber::GENESIS, heard: BTreeMap::new() }
+        PublishedStatus { status, committed: BatchNumber::GENESIS, heard: BTreeMap::new() }
     }
 
     /// Takes over the core's state.
-    pub(super) fn update(&mut self, core: &Core, committed: BatchNumber, heard: &BTreeMap<u16, Heard>) {
+    pub(super) fn update(&mut self, core: &Core, committed: BatchNumber, heard: &BTreeMap<u16, LastHeard>) {
         self.committed = committed;
         let (prepares, commits) = core.votes();
         let voting = Voting { number: core.decided().next(), prepares, commits };

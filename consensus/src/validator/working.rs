@@ -14,7 +14,7 @@ use super::{
     driver::{Driver, core_now},
     executed::Executed,
     execution::Failure,
-    inputs::{Done, Timer},
+    inputs::{Timer, WorkResult},
     pace::{LIGHT_GAS_MAX, Pace},
     stop::Stop,
 };
@@ -29,7 +29,7 @@ const SHORT_MAX: Duration = Duration::from_millis(10);
 
 /// The execution that the core wants.
 #[derive(Debug)]
-pub(super) enum Due {
+pub(super) enum DueExecution {
     /// Build an own batch, as soon as one is due.
     Build { work: Work, parent: Digest },
     /// Execute the primary's order.
@@ -47,7 +47,7 @@ pub(super) struct Working {
     any: Cadence,
     /// Whether the core knows that a batch is wanted.
     is_wanted: bool,
-    due: Option<Due>,
+    due: Option<DueExecution>,
     running: Option<(Work, Stop)>,
     not_before: Instant,
     pub(super) pace: Arc<Mutex<Pace>>,
@@ -71,7 +71,7 @@ impl Working {
     }
 
     /// Notes what the core wants next.
-    pub(super) fn begin(&mut self, due: Due) {
+    pub(super) fn begin(&mut self, due: DueExecution) {
         self.due = Some(due);
     }
 
@@ -134,11 +134,11 @@ impl Driver {
             return false;
         }
         match self.working.due.take() {
-            Some(Due::Build { work, parent }) => {
+            Some(DueExecution::Build { work, parent }) => {
                 self.build_if_due(work, parent);
                 false
             }
-            Some(Due::Execute { work, order }) => self.execute(work, order),
+            Some(DueExecution::Execute { work, order }) => self.execute(work, order),
             None => false,
         }
     }
@@ -172,7 +172,7 @@ impl Driver {
                     Some(due) => self.timers.set_at(Timer::Batch, due),
                     None => self.timers.cancel(Timer::Batch),
                 }
-                return self.working.begin(Due::Build { work, parent });
+                return self.working.begin(DueExecution::Build { work, parent });
             }
         };
         self.timers.cancel(Timer::Batch);
@@ -193,7 +193,7 @@ impl Driver {
             let built = ledger.build(&chain, &pool, &request);
             move |is_cut| {
                 let built = built.and_then(|built| ledger.keep_built(built, is_cut));
-                Done::Built(Box::new(request), built)
+                WorkResult::Built(Box::new(request), built)
             }
         });
     }
@@ -229,7 +229,7 @@ impl Driver {
     fn build_again(&mut self, is_wanted: bool, work: Work, parent: Digest) {
         if is_wanted {
             self.working.not_before = Instant::now() + FRUITLESS_PAUSE;
-            self.working.begin(Due::Build { work, parent });
+            self.working.begin(DueExecution::Build { work, parent });
         }
     }
 
@@ -240,7 +240,7 @@ impl Driver {
             return true;
         };
         let Some(chain) = self.held.before(work.number).filter(|_| !self.held.is_full()) else {
-            self.working.begin(Due::Execute { work, order });
+            self.working.begin(DueExecution::Execute { work, order });
             return false;
         };
         let (stop, pace) = (self.working.run(work), Arc::clone(&self.working.pace));
@@ -251,7 +251,7 @@ impl Driver {
             pace.lock().executed(work.number, begun.elapsed() + stop.spent(), false);
             move |is_cut| {
                 let executed = executed.and_then(|executed| ledger.keep_executed(executed, is_cut));
-                Done::Executed(work, order, executed)
+                WorkResult::Executed(work, order, executed)
             }
         });
         false
@@ -295,7 +295,7 @@ impl Driver {
         }
         if let Some(name) = self.kept.insert(Arc::clone(&executed.parts)) {
             let store = self.ledger.store.clone();
-            let forget = move || Done::Committed(store.remove_records(&name, &name));
+            let forget = move || WorkResult::Committed(store.remove_records(&name, &name));
             self.commits.add("forget an outcome", forget);
         }
     }
@@ -303,6 +303,6 @@ impl Driver {
     /// Removes the outcomes of committed batches from number `first` on.
     pub(super) fn forget_outcomes(&mut self, first: BatchNumber) {
         let ledger = self.ledger.clone();
-        self.commits.add("forget outcomes", move || Done::Committed(ledger.forget_outcomes(first)));
+        self.commits.add("forget outcomes", move || WorkResult::Committed(ledger.forget_outcomes(first)));
     }
 }

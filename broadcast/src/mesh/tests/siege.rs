@@ -4,7 +4,7 @@ use slipstream_coding::{CodecKind, Commitment, Held};
 use slipstream_types::bounded::{BoundedBytes, BoundedVec};
 
 use super::super::{
-    batch::Handed,
+    batch::DeliveryStage,
     rig::{Chain, LATENCY, Rig, key, peer},
     *,
 };
@@ -188,7 +188,7 @@ fn a_relay_that_commits_early_goes_on() {
     rig.run_for(LATENCY + LATENCY / 2);
     assert!(!rig.nodes[1].complete.contains_key(&1) || !rig.nodes[2].complete.contains_key(&1));
     rig.commit(1, 1);
-    assert_eq!(rig.nodes[1].mesh.batches[&BatchNumber::new(1)].handed, Handed::All);
+    assert_eq!(rig.nodes[1].mesh.batches[&BatchNumber::new(1)].handed, DeliveryStage::All);
     rig.run_for(ms(100));
     assert!(rig.nodes[2].complete.contains_key(&1));
     rig.blames_nobody();

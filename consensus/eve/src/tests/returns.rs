@@ -9,8 +9,8 @@ use super::cases::{
     prepared_by, record, said, set, status, verify,
 };
 use crate::{
-    Core, Effect, Kept, Message, Order, Output, Record, Setup, SignedOrder, Silence, Timer, To, ViewChange,
-    Vote, limits::TELL_MS,
+    Core, Effect, KeptOutcome, Message, Order, Output, Record, Setup, SignedOrder, Silence, Timer, To,
+    ViewChange, Vote, limits::TELL_MS,
 };
 
 fn number(number: u64) -> BatchNumber {
@@ -19,7 +19,8 @@ fn number(number: u64) -> BatchNumber {
 
 /// The validator of that seat.
 fn seated(seat: u16, head: u64, record: Option<Record>, orders: Vec<SignedOrder>) -> Core {
-    let kept = |order: SignedOrder| Kept { token: info(order.order.number.get(), "kept").digest(), order };
+    let kept =
+        |order: SignedOrder| KeptOutcome { token: info(order.order.number.get(), "kept").digest(), order };
     Core::new(
         Setup {
             set: set(),

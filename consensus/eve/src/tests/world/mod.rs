@@ -18,7 +18,7 @@ use slipstream_types::{
 use self::oracle::Oracle;
 use super::traitor::Traitor;
 use crate::{
-    Core, Flush, Kept, Message, Outcome, Record, Settings, Setup, SignedOrder, Status, Timer, Work,
+    Core, Flush, KeptOutcome, Message, Outcome, Record, Settings, Setup, SignedOrder, Status, Timer, Work,
     planted::{Fault, lacks},
 };
 
@@ -186,7 +186,7 @@ impl World {
         let head = node.disk.chain.last().map_or(genesis, |(info, _)| info.clone());
         node.disk.outcomes.retain(|(_, it)| it.info.number > head.number);
         node.held = BTreeMap::new();
-        let kept: Vec<_> = node.disk.outcomes.iter().map(|(_, it)| Kept::from(it)).collect();
+        let kept: Vec<_> = node.disk.outcomes.iter().map(|(_, it)| KeptOutcome::from(it)).collect();
         node.bodies = kept.iter().map(|it| it.order.order.digest(&domain)).collect();
         let mut outcomes: Vec<Outcome> = Vec::new();
         let mut last = head.digest();
