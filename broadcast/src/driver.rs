@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     BroadcastConfig,
-    mesh::{Delivery, Effect, Head, Lead, Mesh, MeshStatus, Source},
+    mesh::{Delivery, Effect, Head, LeadRequest, Mesh, MeshStatus, Source},
     message::{Announced, MESSAGE_BYTES_MAX, Part, SignedPlan, Wants},
     work::{Coded, Coding, Outcome, Work, Workers},
 };
@@ -273,7 +273,7 @@ impl Broadcaster {
                 Effect::Send { peer, message, priority } => self.transport.send(peer, message, priority),
                 Effect::Run { id, job } => _ = jobs.spawn(self.workers.run(Work::job(id, job))),
                 Effect::Lead(lead) => {
-                    let Lead { header, certificate, body } = *lead;
+                    let LeadRequest { header, certificate, body } = *lead;
                     self.code(jobs, Coding { part: Part::Body, payload: body, header, certificate });
                 }
                 Effect::Expect { number, until } => ledger.expect(number, until),

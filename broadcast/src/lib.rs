@@ -55,7 +55,7 @@ mod work;
 pub use config::BroadcastConfig;
 pub use driver::{Broadcaster, Fresh, Ledger, LedgerError};
 pub use mesh::{
-    CodecStatus, DECODED_MS, Delivery, Done, Effect, Head, Job, JobId, Lead, Mesh, MeshStatus, Moved,
+    CodecStatus, DECODED_MS, Delivery, Done, Effect, Head, Job, JobId, LeadRequest, Mesh, MeshStatus, Moved,
     PayloadStatus, Source,
 };
 pub use message::{Announced, MESSAGE_BYTES_MAX, Message, Part, PayloadId, SignedPlan, Wants};

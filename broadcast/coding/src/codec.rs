@@ -184,7 +184,7 @@ pub enum Work {
 pub struct Check {
     work: Work,
     ticket: Arc<()>,
-    job: Box<dyn FnOnce() -> Found + Send>,
+    job: Box<dyn FnOnce() -> CheckResult + Send>,
 }
 
 impl Check {
@@ -209,12 +209,12 @@ impl fmt::Debug for Check {
 #[derive(Debug)]
 pub struct Checked {
     ticket: Arc<()>,
-    found: Found,
+    found: CheckResult,
 }
 
 /// The result of a check, before the codec takes it in.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum CheckResult {
     /// Whether a whole payload has the digest.
     Compared(bool),
     /// For each chunk, whether it contradicts the commitment.
@@ -238,13 +238,13 @@ impl Ticket {
     }
 
     /// Issues a check.
-    pub(crate) fn issue(&mut self, work: Work, job: impl FnOnce() -> Found + Send + 'static) -> Check {
+    pub(crate) fn issue(&mut self, work: Work, job: impl FnOnce() -> CheckResult + Send + 'static) -> Check {
         let ticket = self.0.insert(Arc::new(())).clone();
         Check { work, ticket, job: Box::new(job) }
     }
 
     /// Takes the result of the running check; `None` for any other.
-    pub(crate) fn redeem(&mut self, checked: Checked) -> Option<Found> {
+    pub(crate) fn redeem(&mut self, checked: Checked) -> Option<CheckResult> {
         self.0.take_if(|ticket| Arc::ptr_eq(ticket, &checked.ticket))?;
         Some(checked.found)
     }

@@ -6,17 +6,17 @@ use rand::RngCore;
 use slipstream_types::PublicKey;
 
 use crate::{
-    codec::{Accepted, Check, Checked, Codec, Found, Held, Verdict, Work, note_holders},
+    codec::{Accepted, Check, CheckResult, Checked, Codec, Held, Verdict, Work, note_holders},
     limits::CANDIDATES_MAX,
     peers::Peers,
     plan::Plan,
-    whole::Whole,
+    whole::WholePayload,
 };
 
 /// One payload that travels whole.
 #[derive(Debug)]
 pub(crate) struct Gossip {
-    whole: Whole,
+    whole: WholePayload,
     /// Whether each peer has the payload.
     peers: Peers<bool>,
 }
@@ -24,12 +24,12 @@ pub(crate) struct Gossip {
 impl Gossip {
     /// Makes the codec of a payload's source.
     pub(crate) fn encode(plan: Plan, payload: Arc<[u8]>) -> Self {
-        Self { whole: Whole::known(plan, payload), peers: Peers::new() }
+        Self { whole: WholePayload::known(plan, payload), peers: Peers::new() }
     }
 
     /// Makes the codec of a receiver.
     pub(crate) fn open(plan: Plan) -> Self {
-        Self { whole: Whole::expected(plan, CANDIDATES_MAX), peers: Peers::new() }
+        Self { whole: WholePayload::expected(plan, CANDIDATES_MAX), peers: Peers::new() }
     }
 
     fn note(&mut self, peer: &PublicKey, has_it: bool) {
@@ -66,7 +66,7 @@ impl Codec for Gossip {
     }
 
     fn checked(&mut self, checked: Checked) -> Vec<Verdict> {
-        let Some(Found::Compared(is_right)) = self.whole.redeem(checked) else { return Vec::new() };
+        let Some(CheckResult::Compared(is_right)) = self.whole.redeem(checked) else { return Vec::new() };
         let verdicts = self.whole.compared(is_right);
         note_holders(self, &verdicts);
         verdicts

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use slipstream_types::PublicKey;
 
 use crate::{
-    codec::{Accepted, Check, Checked, Found, Malformed, Ticket, Verdict, Work},
+    codec::{Accepted, Check, CheckResult, Checked, Malformed, Ticket, Verdict, Work},
     plan::{Plan, payload_digest},
 };
 
@@ -18,7 +18,7 @@ struct Candidate {
 
 /// The state of a payload that does not depend on its codec.
 #[derive(Debug)]
-pub(crate) struct Whole {
+pub(crate) struct WholePayload {
     plan: Plan,
     ticket: Ticket,
     payload: Option<Arc<[u8]>>,
@@ -28,7 +28,7 @@ pub(crate) struct Whole {
     is_contradicted: bool,
 }
 
-impl Whole {
+impl WholePayload {
     /// Makes the state of a receiver, which takes at most `candidates_max` candidates from peers.
     pub(crate) fn expected(plan: Plan, candidates_max: usize) -> Self {
         Self {
@@ -126,16 +126,19 @@ impl Whole {
     pub(crate) fn compare(&mut self) -> Option<Check> {
         let candidate = self.comparing.insert(self.waiting.pop_front()?);
         let (payload, digest) = (candidate.payload.clone(), self.plan.digest);
-        Some(self.ticket.issue(Work::Compare, move || Found::Compared(payload_digest(&payload) == digest)))
+        Some(
+            self.ticket
+                .issue(Work::Compare, move || CheckResult::Compared(payload_digest(&payload) == digest)),
+        )
     }
 
     /// Issues a check of the codec's own.
-    pub(crate) fn issue(&mut self, work: Work, job: impl FnOnce() -> Found + Send + 'static) -> Check {
+    pub(crate) fn issue(&mut self, work: Work, job: impl FnOnce() -> CheckResult + Send + 'static) -> Check {
         self.ticket.issue(work, job)
     }
 
     /// Takes the result of the running check; ignores any other result.
-    pub(crate) fn redeem(&mut self, checked: Checked) -> Option<Found> {
+    pub(crate) fn redeem(&mut self, checked: Checked) -> Option<CheckResult> {
         self.ticket.redeem(checked)
     }
 
@@ -175,8 +178,8 @@ impl Whole {
         (self.candidates() + usize::from(self.payload.is_some())) * self.bytes()
     }
 
-    /// The maximum of [`Whole::held_bytes`]. Either a candidate of this node's own stands beside those of peers, or the payload has
-    /// replaced all candidates but one under comparison.
+    /// The maximum of [`WholePayload::held_bytes`]. Either a candidate of this node's own stands beside those of peers,
+    /// or the payload has replaced all candidates but one under comparison.
     pub(crate) fn held_bytes_max(&self) -> usize {
         (self.candidates_max + 1).max(2) * self.bytes()
     }

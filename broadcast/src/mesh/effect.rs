@@ -60,7 +60,7 @@ pub enum Effect {
     },
     /// The leader of this batch is silent. This validator therefore codes the body, signs a plan of its own, and hands both
     /// to [`super::Mesh::handle_published`].
-    Lead(Box<Lead>),
+    Lead(Box<LeadRequest>),
     /// A peer sent what no honest node sends.
     Ban {
         /// The peer to ban.
@@ -74,7 +74,7 @@ pub enum Effect {
 
 /// A certified batch that this node has to spread.
 #[derive(Clone, Debug)]
-pub struct Lead {
+pub struct LeadRequest {
     /// Header of the batch.
     pub header: BatchHeader,
     /// Certificate of the batch.

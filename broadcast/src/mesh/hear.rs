@@ -12,7 +12,7 @@ use tokio::time::{Duration, Instant};
 use super::{
     AHEAD_MAX, KEPT, LAZY, Mesh, Source,
     batch::{AnnouncementStage, Batch, DeliveryStage},
-    effect::{Effect, Lead},
+    effect::{Effect, LeadRequest},
     payload::Payload,
 };
 use crate::message::{Announced, Message, PayloadId};
@@ -80,7 +80,7 @@ impl Mesh {
         let Some((certificate, _)) = batch.certificate() else { return };
         let (header, certificate) = (BatchHeader::clone(&batch.header), certificate.clone());
         tracing::info!(%number, "no other validator spreads a decided batch; this node spreads it");
-        self.effects.push_back(Effect::Lead(Box::new(Lead { header, certificate, body })));
+        self.effects.push_back(Effect::Lead(Box::new(LeadRequest { header, certificate, body })));
     }
 
     /// The entry of a batch that this node has from consensus, unless it is too old.

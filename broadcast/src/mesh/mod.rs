@@ -57,7 +57,7 @@ use self::{
     peers::{ChargeResult, Departed, Neighbour},
 };
 pub use self::{
-    effect::{Delivery, Done, Effect, Job, JobId, Lead},
+    effect::{Delivery, Done, Effect, Job, JobId, LeadRequest},
     payload::Moved,
     status::{CodecStatus, DECODED_MS, MeshStatus, PayloadStatus},
 };

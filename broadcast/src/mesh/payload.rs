@@ -50,7 +50,7 @@ pub(super) enum State {
 
 /// The traffic between this node and a peer.
 #[derive(Debug, Default)]
-pub(super) struct Side {
+pub(super) struct PeerProgress {
     /// Whether the peer announced the plan: it has chunks, or soon will.
     pub(super) tells: bool,
     /// Whether the peer has the payload, or no longer needs it.
@@ -88,7 +88,7 @@ pub(super) struct Payload {
     pub(super) codec: Box<dyn Codec>,
     /// The running check or comparison.
     pub(super) job: Option<JobId>,
-    pub(super) sides: BTreeMap<PeerId, Side>,
+    pub(super) sides: BTreeMap<PeerId, PeerProgress>,
     /// Whether something of it was here to be sent; `allowance` counts the chunks that may still be sent unasked.
     is_sent: bool,
     allowance: usize,
@@ -142,7 +142,7 @@ impl Payload {
         }
     }
 
-    pub(super) fn side(&mut self, peer: PeerId) -> &mut Side {
+    pub(super) fn side(&mut self, peer: PeerId) -> &mut PeerProgress {
         self.sides.entry(peer).or_default()
     }
 

@@ -132,7 +132,7 @@ pub(super) struct Node {
     pub(super) heard: Vec<u64>,
     pub(super) gave_up: Vec<u64>,
     /// Batches that it was asked to spread, because their leader is silent.
-    pub(super) leads: Vec<Lead>,
+    pub(super) leads: Vec<LeadRequest>,
     pub(super) bans: Vec<(PeerId, String)>,
     /// Whether no message from it or to it arrives.
     pub(super) is_dead: bool,

@@ -4,7 +4,7 @@ use slipstream_types::BatchNumber;
 
 use crate::{
     core::Core,
-    effect::{Timer, To},
+    effect::{Receivers, Timer},
     limits::RECENT_MAX,
     message::{Message, NewView, Prepared, ViewChange},
     planted::{Fault, lacks},
@@ -28,7 +28,7 @@ impl Core {
             return;
         }
         self.view.complains = true;
-        self.tell(To::Others);
+        self.tell(Receivers::Others);
         self.hear_complaints();
     }
 
@@ -45,7 +45,7 @@ impl Core {
         let goes_on = self.is_neglected() || neglected >= self.set.matching();
         if self.view.complains && !goes_on {
             self.view.complains = false;
-            self.tell(To::Others);
+            self.tell(Receivers::Others);
         }
     }
 
@@ -217,7 +217,7 @@ impl Core {
         self.term.adopted = adopted;
         self.others.changes.retain(|_, change| change.view > new.view);
         self.others.new_view = Some(new);
-        self.tell(To::Others);
+        self.tell(Receivers::Others);
     }
 
     fn has_adopted(&self, adopted: &Prepared) -> bool {

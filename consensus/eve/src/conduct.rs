@@ -121,8 +121,8 @@ fn shown(prepared: &Prepared) -> (u64, &LedgerInfo) {
     (prepared.view, &prepared.info)
 }
 
-type Shown<'a> = Option<(u64, &'a LedgerInfo)>;
+type OutcomeRef<'a> = Option<(u64, &'a LedgerInfo)>;
 
-fn left(change: &ViewChange) -> (u64, u16, Shown<'_>, Shown<'_>) {
+fn left(change: &ViewChange) -> (u64, u16, OutcomeRef<'_>, OutcomeRef<'_>) {
     (change.view, change.seat, change.decided.as_ref().map(certified), change.prepared.as_ref().map(shown))
 }

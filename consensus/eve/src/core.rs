@@ -18,7 +18,7 @@ use std::{
 use slipstream_types::{BatchNumber, Certificate, Digest, LedgerInfo, SecretKey, ValidatorSet};
 
 use crate::{
-    effect::{Effect, Output, Timer, To},
+    effect::{Effect, Output, Receivers, Timer},
     limits::TELL_MS,
     message::Message,
     record::Record,
@@ -139,7 +139,7 @@ impl Core {
             self.say_change();
         }
         if self.is_silent() {
-            self.tell(To::Others);
+            self.tell(Receivers::Others);
         }
         self.advance();
     }
@@ -191,7 +191,7 @@ impl Core {
                 self.tick.greeted.clear();
                 self.timers.set(Timer::Tell, TELL_MS);
                 if self.is_to_tell() {
-                    self.tell(To::Others);
+                    self.tell(Receivers::Others);
                 }
                 let stands = self.decisions.last == self.tick.decided && self.wanted && !self.is_changing();
                 if std::mem::replace(&mut self.tick.stood, stands) && stands {
@@ -224,7 +224,7 @@ impl Core {
         self.view.phase = Phase::Active { is_neglected };
         match is_neglected {
             true if !self.view.complains => self.complain(),
-            true => self.tell(To::Others),
+            true => self.tell(Receivers::Others),
             false => self.end_complaint(),
         }
         self.advance();
@@ -255,7 +255,7 @@ impl Core {
         if std::mem::replace(&mut self.memory.was_silent, is_silent) && !is_silent {
             self.speak();
             // The others still know it as silent.
-            self.tell(To::Others);
+            self.tell(Receivers::Others);
         }
         self.agree();
         self.pursue();
@@ -268,7 +268,7 @@ impl Core {
 
     pub(crate) fn say(&mut self, message: Message) {
         if self.set.validators.len() > 1 {
-            self.output(Output::Send(To::Others, message));
+            self.output(Output::Send(Receivers::Others, message));
         }
     }
 

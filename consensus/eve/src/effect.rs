@@ -68,7 +68,7 @@ pub enum Timer {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Output {
     /// Send the message. The driver sends body and hints beside an [`Message::Order`].
-    Send(To, Message),
+    Send(Receivers, Message),
     /// Commit the outcome that is held, or was fetched, for this certificate.
     Commit(Box<Certificate>),
     /// Keep the evidence and report it to the operator.
@@ -77,7 +77,7 @@ pub enum Output {
 
 /// The receivers of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum To {
+pub enum Receivers {
     /// All other validators of the set.
     Others,
     /// The validator with this index.

@@ -114,7 +114,7 @@ use slipstream_types::ValidatorSet;
 pub use self::planted::{Fault, plant};
 pub use self::{
     core::Core,
-    effect::{Effect, Flush, NoOutcome, Output, Timer, To, Work},
+    effect::{Effect, Flush, NoOutcome, Output, Receivers, Timer, Work},
     message::{
         Ballot, Evidence, Message, NewView, Order, Prepared, Signatures, SignedOrder, Silence, Status,
         Verify, ViewChange, Vote,

@@ -4,7 +4,7 @@ use slipstream_types::{BatchNumber, Certificate, Epoch};
 
 use crate::{
     core::Core,
-    effect::To,
+    effect::Receivers,
     message::{Ballot, Prepared, Signatures, Silence, Status},
 };
 
@@ -96,6 +96,6 @@ impl Core {
         let lost = (decided.after(2), view.saturating_add(1));
         let known = self.memory.amnesia.unwrap_or(lost);
         self.memory.amnesia = Some((lost.0.max(known.0), lost.1.max(known.1)));
-        self.tell(To::Others);
+        self.tell(Receivers::Others);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     core::Core,
-    effect::{Output, To},
+    effect::{Output, Receivers},
     message::{Message, SignedOrder, Status},
     planted::{Fault, lacks},
 };
@@ -28,7 +28,7 @@ impl Core {
     }
 
     /// Sends this validator's status.
-    pub(crate) fn tell(&mut self, to: To) {
+    pub(crate) fn tell(&mut self, to: Receivers) {
         if self.set.validators.len() > 1 && !lacks(Fault::NeverTell) {
             let status = self.status();
             self.output(Output::Send(to, Message::Status(status)));
@@ -63,12 +63,12 @@ impl Core {
 
     /// Sends what the other validator lacks.
     fn answer(&mut self, from: u16, status: Status) {
-        let send = |message| Output::Send(To::Seat(from), message);
+        let send = |message| Output::Send(Receivers::Seat(from), message);
         // While the chain makes progress, nobody sends a status unasked, and an observer would wait for one for ever.
         // The observer's tick comes at a fixed distance from this validator's. So whether something was decided since
         // this one's last tick must not matter.
         if status.silence.is_some() && self.tick.greeted.insert(from) {
-            self.tell(To::Seat(from));
+            self.tell(Receivers::Seat(from));
         }
         if status.decided < self.decisions.last {
             let missed = status.decided.after(1).through(status.decided.after(ANSWERS_MAX));
@@ -94,7 +94,7 @@ impl Core {
 
     /// Repeats the statements of this view that the other validator lacks.
     fn repeat(&mut self, from: u16, status: Status) {
-        let send = |message| Output::Send(To::Seat(from), message);
+        let send = |message| Output::Send(Receivers::Seat(from), message);
         let lacks_some = self.execution.orders.keys().any(|number| *number > status.ordered);
         if self.is_primary() && lacks_some && self.tick.answered.insert(from) {
             let lacks = |order: &&SignedOrder| order.order.number > status.ordered;

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use slipstream_eve::{Message, Timer, To};
+use slipstream_eve::{Message, Receivers, Timer};
 
 use crate::{
     constants::Constants,
@@ -79,8 +79,8 @@ impl LivenessRun<'_> {
         }
         for (to, message) in output.said {
             let is_to = |node: &Node| match to {
-                To::Others => node.seat != from,
-                To::Seat(seat) => node.seat == seat,
+                Receivers::Others => node.seat != from,
+                Receivers::Seat(seat) => node.seat == seat,
             };
             let targets = (0..self.nodes.len()).filter(|it| is_to(&self.nodes[*it]));
             let sent: Vec<_> = targets.map(|it| (it, from, message.clone())).collect();

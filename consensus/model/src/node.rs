@@ -8,8 +8,8 @@ use std::{
 };
 
 use slipstream_eve::{
-    Core, Effect, Evidence, KeptOutcome, Message, Outcome, Output, Record, Setup, SignedOrder, Status, Timer,
-    To, Work,
+    Core, Effect, Evidence, KeptOutcome, Message, Outcome, Output, Receivers, Record, Setup, SignedOrder,
+    Status, Timer, Work,
 };
 use slipstream_types::{BatchNumber, Certificate, Digest, LedgerInfo};
 
@@ -63,7 +63,7 @@ pub(crate) struct Node {
 /// The results of one step.
 #[derive(Default, Debug)]
 pub(crate) struct NodeOutput {
-    pub(crate) said: Vec<(To, Message)>,
+    pub(crate) said: Vec<(Receivers, Message)>,
     pub(crate) convicted: Vec<Evidence>,
     /// The violation, if an honest validator did what it must not.
     pub(crate) wrong: Option<String>,
@@ -146,7 +146,7 @@ impl Node {
         for from in (0..decided.max(1)).step_by(2) {
             let status = asks(self.core.view(), from);
             let output = node.take(constants, asker, Message::Status(status), None);
-            if output.said.iter().any(|(to, _)| *to == To::Others) {
+            if output.said.iter().any(|(to, _)| *to == Receivers::Others) {
                 // It does more than answer: that is a step of its own.
                 break;
             }

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use slipstream_eve::{Ballot, Evidence, Message, SignedOrder, Timer, To};
+use slipstream_eve::{Ballot, Evidence, Message, Receivers, SignedOrder, Timer};
 
 use crate::{
     Bounds,
@@ -197,7 +197,8 @@ impl NodeStates {
     fn transition(&self, node: Node, output: NodeOutput, disk: u64) -> Transition {
         let seat = node.seat;
         let mut said: Vec<Arc<Item>> = Vec::new();
-        let all = output.said.into_iter().filter(|(to, _)| *to == To::Others).map(|(_, message)| message);
+        let all =
+            output.said.into_iter().filter(|(to, _)| *to == Receivers::Others).map(|(_, message)| message);
         for message in all.chain(node.asked(&self.constants)) {
             if let Some(item) = self.item(seat, message)
                 && said.iter().all(|known| known.key != item.key)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use slipstream_eve::{Effect, Evidence, Flush, Message, Output, SignedOrder, To};
+use slipstream_eve::{Effect, Evidence, Flush, Message, Output, Receivers, SignedOrder};
 use slipstream_types::{BatchNumber, Certificate, bounded::BoundedVec};
 
 use super::{
@@ -92,7 +92,7 @@ impl Driver {
         Ok(())
     }
 
-    fn send(&mut self, to: To, mut message: Message) -> Result<(), ConsensusError> {
+    fn send(&mut self, to: Receivers, mut message: Message) -> Result<(), ConsensusError> {
         if let Message::Verify(verify) = &mut message {
             verify.took_ms = self.working.pace.lock().took_ms(verify.info.number);
         }
@@ -108,8 +108,8 @@ impl Driver {
         let number = self.core.decided().next();
         let parcel = Parcel { tag: Tag::Say, number, payload, answer_bytes_max: TAKEN_BYTES_MAX };
         match to {
-            To::Seat(seat) => self.lanes.post(seat, parcel),
-            To::Others => {
+            Receivers::Seat(seat) => self.lanes.post(seat, parcel),
+            Receivers::Others => {
                 for seat in self.lanes.seats() {
                     self.lanes.post(seat, parcel.clone());
                 }

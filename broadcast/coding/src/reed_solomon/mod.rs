@@ -20,12 +20,12 @@ use slipstream_types::{Digest, PublicKey, bounded::BoundedBytes};
 
 use self::shards::Shape;
 use crate::{
-    codec::{Accepted, Check, Checked, Codec, Found, Held, Malformed, Verdict, Work, note_holders},
+    codec::{Accepted, Check, CheckResult, Checked, Codec, Held, Malformed, Verdict, Work, note_holders},
     error::EncodeError,
     limits::{SHARD_MAP_BYTES_MAX, SHARDS_MAX},
     peers::Peers,
     plan::{Commitment, Plan, payload_digest},
-    whole::Whole,
+    whole::WholePayload,
 };
 
 /// A set of shards: shard `i` is bit `i % 8` of byte `i / 8`.
@@ -56,7 +56,7 @@ struct Shard {
 /// One payload that travels as shards.
 #[derive(Debug)]
 pub(crate) struct ReedSolomon {
-    whole: Whole,
+    whole: WholePayload,
     shape: Shape,
     root: Digest,
     /// Shards that are here, by index.
@@ -86,7 +86,7 @@ impl ReedSolomon {
         let cut = shards::cut(&shape, &payload);
         let (root, chunks) = cut.map_err(|_| EncodeError::Shards { data, parity })?;
         let plan = plan(Commitment::ReedSolomon { root, data, parity });
-        let mut codec = Self::new(Whole::known(plan, payload), shape, root);
+        let mut codec = Self::new(WholePayload::known(plan, payload), shape, root);
         codec.vouched(chunks);
         Ok(codec)
     }
@@ -94,10 +94,10 @@ impl ReedSolomon {
     /// Makes the codec of a receiver.
     pub(crate) fn open(plan: Plan, root: Digest, data: u16, parity: u16) -> Result<Self, EncodeError> {
         let shape = shape(plan.bytes as usize, data, parity)?;
-        Ok(Self::new(Whole::expected(plan, 1), shape, root))
+        Ok(Self::new(WholePayload::expected(plan, 1), shape, root))
     }
 
-    fn new(whole: Whole, shape: Shape, root: Digest) -> Self {
+    fn new(whole: WholePayload, shape: Shape, root: Digest) -> Self {
         Self { whole, shape, root, shards: BTreeMap::new(), is_vouched: false, peers: Peers::new() }
     }
 
@@ -121,7 +121,7 @@ impl ReedSolomon {
         let (shape, digest) = (self.shape, self.whole.plan().digest);
         self.whole.issue(Work::Decode { chunks: 0 }, move || {
             let payload = shards::join(&shape, &chunks).filter(|payload| payload_digest(payload) == digest);
-            payload.map_or(Found::Contradiction, |payload| Found::Decoded(payload.into()))
+            payload.map_or(CheckResult::Contradiction, |payload| CheckResult::Decoded(payload.into()))
         })
     }
 
@@ -129,8 +129,8 @@ impl ReedSolomon {
     fn vouch(&mut self, payload: Arc<[u8]>) -> Check {
         let (shape, root) = (self.shape, self.root);
         self.whole.issue(Work::Vouch, move || match shards::cut(&shape, &payload) {
-            Ok((found, chunks)) if found == root => Found::Vouched(chunks),
-            _ => Found::Contradiction,
+            Ok((found, chunks)) if found == root => CheckResult::Vouched(chunks),
+            _ => CheckResult::Contradiction,
         })
     }
 }
@@ -185,24 +185,24 @@ impl Codec for ReedSolomon {
 
     fn checked(&mut self, checked: Checked) -> Vec<Verdict> {
         match self.whole.redeem(checked) {
-            Some(Found::Compared(is_right)) => {
+            Some(CheckResult::Compared(is_right)) => {
                 let verdicts = self.whole.compared(is_right);
                 note_holders(self, &verdicts);
                 verdicts
             }
-            Some(Found::Decoded(payload)) => {
+            Some(CheckResult::Decoded(payload)) => {
                 self.whole.complete(payload);
                 Vec::new()
             }
-            Some(Found::Vouched(chunks)) => {
+            Some(CheckResult::Vouched(chunks)) => {
                 self.vouched(chunks);
                 Vec::new()
             }
-            Some(Found::Contradiction) => {
+            Some(CheckResult::Contradiction) => {
                 self.shards.clear();
                 self.whole.contradict()
             }
-            Some(Found::Forged(_)) | None => Vec::new(),
+            Some(CheckResult::Forged(_)) | None => Vec::new(),
         }
     }
 

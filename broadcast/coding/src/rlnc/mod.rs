@@ -32,15 +32,15 @@ pub use self::verifier::Verifier;
 use self::{
     chunk::Chunk,
     pieces::Shape,
-    waiting::{Place, Waiting},
+    waiting::{ChunkPlace, Waiting},
 };
 use crate::{
-    codec::{Accepted, Check, Checked, Codec, Found, Held, Verdict, Work, note_holders},
+    codec::{Accepted, Check, CheckResult, Checked, Codec, Held, Verdict, Work, note_holders},
     error::{EncodeError, PlanError},
     limits::{PIECE_SCALARS_MAX, PIECES_MAX, SPARES_MAX},
     peers::Peers,
     plan::{Commitment, Parameters, Plan, payload_digest},
-    whole::Whole,
+    whole::WholePayload,
 };
 
 // A check adds up to this many products.
@@ -48,7 +48,7 @@ const _: () = assert!(PIECES_MAX + SPARES_MAX <= scalar::SUM_TERMS_MAX);
 
 /// This node's knowledge of one peer.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct PeerHoldings {
     /// Dimensions verified here that the peer has, at the least: chunks that it sent and that it was sent.
     has: usize,
     /// Chunks that the peer can still need.
@@ -57,13 +57,13 @@ struct Known {
 
 /// One payload that travels as combinations.
 pub(crate) struct Rlnc {
-    whole: Whole,
+    whole: WholePayload,
     shape: Shape,
     commitments: Arc<[RistrettoPoint]>,
     waiting: Waiting,
     /// Whether the payload is known to be the committed one.
     is_vouched: bool,
-    peers: Peers<Known>,
+    peers: Peers<PeerHoldings>,
 }
 
 impl fmt::Debug for Rlnc {
@@ -112,11 +112,11 @@ impl Rlnc {
             (0..shape.pieces).map(|piece| verify::commit(&payload, &shape, piece)).collect();
         let commitments = points.iter().map(|point| point.compress().to_bytes()).collect();
         let commitments = BoundedVec::new(commitments).map_err(|_| EncodeError::Pieces(pieces))?;
-        let whole = Whole::known(plan(Commitment::Rlnc { commitments }), payload);
+        let whole = WholePayload::known(plan(Commitment::Rlnc { commitments }), payload);
         Ok(Self { is_vouched: true, ..Self::new(whole, shape, points) })
     }
 
-    fn new(whole: Whole, shape: Shape, commitments: Arc<[RistrettoPoint]>) -> Self {
+    fn new(whole: WholePayload, shape: Shape, commitments: Arc<[RistrettoPoint]>) -> Self {
         let waiting = Waiting::new(shape);
         Self { whole, shape, commitments, waiting, is_vouched: false, peers: Peers::new() }
     }
@@ -138,12 +138,12 @@ impl Rlnc {
             CompressedRistretto(*bytes).decompress().ok_or(PlanError::Point { digest, index })
         };
         let commitments = commitments.iter().enumerate().map(point).collect::<Result<_, _>>()?;
-        Ok(Self::new(Whole::expected(plan, 1), shape, commitments))
+        Ok(Self::new(WholePayload::expected(plan, 1), shape, commitments))
     }
 
-    fn known(&mut self, peer: &PublicKey) -> Option<&mut Known> {
+    fn known(&mut self, peer: &PublicKey) -> Option<&mut PeerHoldings> {
         let lacks = self.shape.pieces;
-        self.peers.of(peer, Known { has: 0, lacks })
+        self.peers.of(peer, PeerHoldings { has: 0, lacks })
     }
 
     fn useful(&mut self, peers: Vec<PublicKey>) -> Vec<Verdict> {
@@ -160,7 +160,7 @@ impl Rlnc {
         let (shape, commitments) = (self.shape, self.commitments.clone());
         let waiting = self.waiting.take();
         self.whole.issue(Work::Verify { chunks }, move || {
-            Found::Forged(verify::forged(shape, &commitments, &waiting, seed))
+            CheckResult::Forged(verify::forged(shape, &commitments, &waiting, seed))
         })
     }
 
@@ -174,10 +174,10 @@ impl Rlnc {
             if let Some(payload) =
                 decode::decode(&shape, &all).filter(|payload| payload_digest(payload) == digest)
             {
-                return Found::Decoded(payload.into());
+                return CheckResult::Decoded(payload.into());
             }
             let forged = verify::forged(shape, &commitments, &waiting, seed);
-            if forged.contains(&true) { Found::Forged(forged) } else { Found::Contradiction }
+            if forged.contains(&true) { CheckResult::Forged(forged) } else { CheckResult::Contradiction }
         })
     }
 
@@ -186,8 +186,8 @@ impl Rlnc {
         let (shape, commitments) = (self.shape, self.commitments.clone());
         self.whole.issue(Work::Vouch, move || {
             match verify::is_committed(&payload, &shape, &commitments, seed) {
-                true => Found::Vouched(Vec::new()),
-                false => Found::Contradiction,
+                true => CheckResult::Vouched(Vec::new()),
+                false => CheckResult::Contradiction,
             }
         })
     }
@@ -205,7 +205,7 @@ impl Codec for Rlnc {
         let read = Chunk::coefficients(&self.shape, chunk);
         let place = read.map(|coefficients| (self.waiting.place(&coefficients), coefficients));
         let (place, coefficients) = match place {
-            Ok((Place::Dependent, _)) => return Accepted::Dependent,
+            Ok((ChunkPlace::Dependent, _)) => return Accepted::Dependent,
             Ok(place) => place,
             Err(malformed) => return Accepted::Malformed(malformed),
         };
@@ -246,7 +246,7 @@ impl Codec for Rlnc {
     fn checked(&mut self, checked: Checked) -> Vec<Verdict> {
         match self.whole.redeem(checked) {
             None => Vec::new(),
-            Some(Found::Compared(is_right)) => {
+            Some(CheckResult::Compared(is_right)) => {
                 let verdicts = self.whole.compared(is_right);
                 if is_right {
                     self.waiting.close();
@@ -254,23 +254,23 @@ impl Codec for Rlnc {
                 note_holders(self, &verdicts);
                 verdicts
             }
-            Some(Found::Forged(forged)) => {
+            Some(CheckResult::Forged(forged)) => {
                 let (fit, forgers) = self.waiting.judge(&forged);
                 let mut verdicts = self.useful(fit);
                 verdicts.extend(forgers.into_iter().map(Verdict::Forged));
                 verdicts
             }
-            Some(Found::Decoded(payload)) => {
+            Some(CheckResult::Decoded(payload)) => {
                 self.whole.complete(payload);
                 let senders = self.waiting.close();
                 self.useful(senders)
             }
-            Some(Found::Vouched(_)) => {
+            Some(CheckResult::Vouched(_)) => {
                 self.is_vouched = true;
                 self.waiting = Waiting::new(self.shape);
                 Vec::new()
             }
-            Some(Found::Contradiction) => {
+            Some(CheckResult::Contradiction) => {
                 self.waiting = Waiting::new(self.shape);
                 self.whole.contradict()
             }
@@ -311,7 +311,7 @@ impl Codec for Rlnc {
         };
         let Some(known) = self.known(peer) else { return };
         if lost {
-            *known = Known { has: known.has.min(holds), lacks: pieces - holds };
+            *known = PeerHoldings { has: known.has.min(holds), lacks: pieces - holds };
         } else {
             known.lacks = known.lacks.min(pieces - holds);
         }

@@ -23,7 +23,7 @@ struct Entry {
 
 /// The place of a chunk, which its coefficients alone determine.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum ChunkPlace {
     /// It is a combination of verified ones.
     Dependent,
     /// It is a combination of verified and unverified ones.
@@ -69,18 +69,18 @@ impl Waiting {
     }
 
     /// Returns the place of a chunk.
-    pub(super) fn place(&self, coefficients: &[Factor]) -> Place {
+    pub(super) fn place(&self, coefficients: &[Factor]) -> ChunkPlace {
         match self.echelon.reduce(coefficients.to_vec(), self.verified.len()) {
-            Rank::Dependent => Place::Dependent,
-            Rank::DependentOnAll => Place::Spare,
-            Rank::Independent(row) => Place::New(row),
+            Rank::Dependent => ChunkPlace::Dependent,
+            Rank::DependentOnAll => ChunkPlace::Spare,
+            Rank::Independent(row) => ChunkPlace::New(row),
         }
     }
 
     /// Takes a chunk at the place that was just determined, if there is room. If all room is taken, the sender with the
     /// most waiting chunks gives up its newest one for a sender with fewer. So one sender cannot shut others out.
-    pub(super) fn add(&mut self, from: PublicKey, chunk: Chunk, place: Place) -> Accepted {
-        let is_spare = matches!(place, Place::Spare);
+    pub(super) fn add(&mut self, from: PublicKey, chunk: Chunk, place: ChunkPlace) -> Accepted {
+        let is_spare = matches!(place, ChunkPlace::Spare);
         if is_spare && self.checking.iter().chain(&self.waiting).any(|entry| *entry.chunk == chunk) {
             return Accepted::Duplicate;
         }
@@ -92,8 +92,8 @@ impl Waiting {
         match place {
             // The chunk that was removed may have been a row.
             _ if is_full => self.rebuild(),
-            Place::New(row) => self.echelon.push(row),
-            Place::Spare | Place::Dependent => {}
+            ChunkPlace::New(row) => self.echelon.push(row),
+            ChunkPlace::Spare | ChunkPlace::Dependent => {}
         }
         Accepted::Waiting
     }

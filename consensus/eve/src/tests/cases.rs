@@ -8,8 +8,8 @@ use slipstream_types::{
 };
 
 use crate::{
-    Ballot, Core, Evidence, Message, NewView, Order, Output, Prepared, Record, Settings, Setup, SignedOrder,
-    Silence, Status, To, Verify, ViewChange, Vote,
+    Ballot, Core, Evidence, Message, NewView, Order, Output, Prepared, Receivers, Record, Settings, Setup,
+    SignedOrder, Silence, Status, Verify, ViewChange, Vote,
     planted::{Fault, PLANTED},
 };
 
@@ -84,7 +84,7 @@ pub(super) fn awake() -> Core {
 pub(super) fn said(core: &mut Core) -> Vec<Message> {
     let outputs = std::iter::from_fn(|| core.poll_flush()).flat_map(|flush| flush.outputs);
     let message = |output| match output {
-        Output::Send(To::Others, message) => Some(message),
+        Output::Send(Receivers::Others, message) => Some(message),
         _ => None,
     };
     outputs.filter_map(message).collect()

@@ -9,7 +9,7 @@ use super::cases::{
     prepared_by, record, said, set, status, verify,
 };
 use crate::{
-    Core, Effect, KeptOutcome, Message, Order, Output, Record, Setup, SignedOrder, Silence, Timer, To,
+    Core, Effect, KeptOutcome, Message, Order, Output, Receivers, Record, Setup, SignedOrder, Silence, Timer,
     ViewChange, Vote, limits::TELL_MS,
 };
 
@@ -274,7 +274,9 @@ fn who_listens_is_answered_at_any_moment() {
         said(core);
         core.handle_message(1, message, now());
         let outputs = std::iter::from_fn(|| core.poll_flush()).flat_map(|flush| flush.outputs);
-        outputs.filter(|output| matches!(output, Output::Send(To::Seat(1), Message::Status(_)))).count()
+        outputs
+            .filter(|output| matches!(output, Output::Send(Receivers::Seat(1), Message::Status(_))))
+            .count()
     };
     let listens = Message::Status(seated(1, 0, None, Vec::new()).status());
     let mut core = awake();

@@ -7,7 +7,7 @@ use slipstream_types::{BatchNumber, Certificate, Digest, Epoch, LedgerInfo};
 
 use super::{Event, Node, World};
 use crate::{
-    Effect, Message, NoOutcome, Order, Outcome, Output, SignedOrder, To, Work,
+    Effect, Message, NoOutcome, Order, Outcome, Output, Receivers, SignedOrder, Work,
     planted::{Fault, lacks},
 };
 
@@ -154,8 +154,8 @@ impl World {
         match output {
             Output::Send(to, message) => {
                 let targets: Vec<u16> = match to {
-                    To::Others => (0..self.nodes.len() as u16).filter(|it| *it != seat).collect(),
-                    To::Seat(target) => vec![target],
+                    Receivers::Others => (0..self.nodes.len() as u16).filter(|it| *it != seat).collect(),
+                    Receivers::Seat(target) => vec![target],
                 };
                 if !self.is_traitor(seat) {
                     self.oracle.hear(seat, &message, &self.set, &self.domain);

@@ -16,7 +16,7 @@ use std::{
 };
 
 use slipstream_eve::{
-    Core, Effect, Flush, Message, NoOutcome, Order, Output, Settings, Setup, SignedOrder, To, Work,
+    Core, Effect, Flush, Message, NoOutcome, Order, Output, Receivers, Settings, Setup, SignedOrder, Work,
 };
 use slipstream_types::{
     Address, BatchNumber, Certificate, Digest, Epoch, LedgerInfo, SecretKey, signature_cache,
@@ -379,8 +379,8 @@ impl<M: Machine> World<M> {
             Output::Send(to, message) => {
                 let all = 0..self.seats.len() as u16;
                 let is_meant = |it: &u16| match to {
-                    To::Others => *it != seat,
-                    To::Seat(target) => *it == target,
+                    Receivers::Others => *it != seat,
+                    Receivers::Seat(target) => *it == target,
                 };
                 let at_us = self.now_us + self.pace.one_way_us;
                 for target in all.filter(is_meant) {
