@@ -6,7 +6,7 @@ use crate::{
     core::Core,
     effect::{Effect, Output, Timer},
     limits::{RECENT_MAX, WINDOW},
-    message::{Ballot, Evidence, Message, Prepared, Verify, Vote},
+    message::{Ballot, Evidence, Message, Prepared, Seat, Verify, View, Vote},
     planted::{Fault, lacks},
     slot::{Executed, Slot, quorum},
     state::Protection,
@@ -15,7 +15,7 @@ use crate::{
 
 impl Core {
     /// Whether statements of that view and number count now.
-    fn is_open(&self, view: u64, number: BatchNumber) -> bool {
+    fn is_open(&self, view: View, number: BatchNumber) -> bool {
         let open = self.decisions.last.next()..=self.decisions.last.after(WINDOW);
         (view == self.view.number || lacks(Fault::AnyView))
             && !self.is_changing()
@@ -23,7 +23,7 @@ impl Core {
             && !self.is_over()
     }
 
-    pub(crate) fn take_verify(&mut self, from: u16, verify: Verify) {
+    pub(crate) fn take_verify(&mut self, from: Seat, verify: Verify) {
         let Verify { order, before, info, .. } = verify;
         let number = order.order.number;
         let is_whole = info.number == number && info.epoch == self.set.epoch;
@@ -46,7 +46,7 @@ impl Core {
         self.term.slots.entry(number).or_default().verify(from, before, info);
     }
 
-    pub(crate) fn take_prepare(&mut self, from: u16, vote: Vote) {
+    pub(crate) fn take_prepare(&mut self, from: Seat, vote: Vote) {
         let (key, domain) = (self.set.validators[usize::from(from)].public_key, self.domain);
         let Some(slot) = self.open_slot(&vote.ballot) else { return };
         match slot.prepares.get(&from) {
@@ -66,7 +66,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn take_commit(&mut self, from: u16, vote: Vote) {
+    pub(crate) fn take_commit(&mut self, from: Seat, vote: Vote) {
         let key = self.set.validators[usize::from(from)].public_key;
         let Some(slot) = self.open_slot(&vote.ballot) else { return };
         match slot.commits.get(&from).copied() {
@@ -91,7 +91,7 @@ impl Core {
     }
 
     /// Takes a decision that another validator shows.
-    pub(crate) fn take_decided(&mut self, from: u16, certificate: Certificate) {
+    pub(crate) fn take_decided(&mut self, from: Seat, certificate: Certificate) {
         // Sync brings batches further ahead.
         if certificate.info.number != self.decisions.last.next()
             || self.decisions.pending.len() >= WINDOW as usize
@@ -256,7 +256,7 @@ impl Core {
         let settled = self.memory.may_have_prepared.settle(decided);
         self.memory.voted = self.memory.voted.max(settled.unwrap_or_default());
         self.term.adopted.take_if(|adopted| adopted.info.number <= decided);
-        self.memory.amnesia.take_if(|(number, view)| decided >= *number && self.view.number > *view);
+        self.memory.amnesia.take_if(|lost| decided >= lost.number && self.view.number > lost.view);
         self.view.attempts = 0;
         self.term.refused.take_if(|refused| *refused <= decided);
         self.timers.cancel(Timer::Patience);
@@ -281,8 +281,8 @@ impl Core {
                 }
                 Some(_) => {
                     // A validator that got another order than the others did not execute wrongly.
-                    let is_primary = |author: u16, view: u64| self.set.primary(view) == author;
-                    let is_its_lie = |(author, view, lie): &(u16, u64, BatchNumber)| {
+                    let is_primary = |author: Seat, view: View| self.set.primary(view) == author;
+                    let is_its_lie = |(author, view, lie): &(Seat, View, BatchNumber)| {
                         *lie == number && is_primary(*author, *view)
                     };
                     if !self.seen.convicted.iter().any(is_its_lie) {

@@ -6,7 +6,7 @@ use crate::{
     core::Core,
     effect::{Receivers, Timer},
     limits::RECENT_MAX,
-    message::{Message, NewView, Prepared, ViewChange},
+    message::{Message, NewView, Prepared, Seat, View, ViewChange},
     planted::{Fault, lacks},
     state::{Phase, Term},
 };
@@ -85,7 +85,7 @@ impl Core {
     }
 
     /// Leaves all views below `view`. Nothing is signed in them any more.
-    fn leave(&mut self, view: u64) {
+    fn leave(&mut self, view: View) {
         self.view.number = view;
         self.view.phase = Phase::Changing;
         self.view.complains = false;
@@ -126,7 +126,7 @@ impl Core {
         ViewChange::new(self.view.number, self.seat, decided, prepared, &self.domain, &self.key)
     }
 
-    pub(crate) fn take_change(&mut self, from: u16, change: ViewChange) {
+    pub(crate) fn take_change(&mut self, from: Seat, change: ViewChange) {
         let is_late =
             change.view < self.view.number || change.view == self.view.number && !self.is_changing();
         let is_old = self.others.changes.get(&from).is_some_and(|known| known.view >= change.view);
@@ -180,7 +180,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn take_new_view(&mut self, from: u16, new: NewView) {
+    pub(crate) fn take_new_view(&mut self, from: Seat, new: NewView) {
         let is_new = new.view > self.view.number || new.view == self.view.number && self.is_changing();
         if !is_new || self.set.primary(new.view) == self.seat {
             return;

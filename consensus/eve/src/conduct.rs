@@ -10,7 +10,7 @@ use slipstream_types::{BatchNumber, Certificate, LedgerInfo};
 use crate::{
     core::Core,
     effect::Timer,
-    message::{Prepared, Status, ViewChange, Vote},
+    message::{Prepared, Seat, Status, View, ViewChange, Vote},
 };
 
 impl Core {
@@ -83,7 +83,7 @@ impl Core {
         self.term.slots.len().hash(hasher);
         for (number, slot) in &self.term.slots {
             number.hash(hasher);
-            let own = |votes: &BTreeMap<u16, Vote>| votes.contains_key(&self.seat);
+            let own = |votes: &BTreeMap<Seat, Vote>| votes.contains_key(&self.seat);
             let (has_prepared, has_committed) = (own(&slot.prepares), own(&slot.commits));
             (has_prepared, has_committed).hash(hasher);
             if !has_prepared {
@@ -104,7 +104,7 @@ impl Core {
 
     /// The part of a status that still counts once this validator takes part: a complaint about this view, or a later
     /// view.
-    fn heeded(&self, status: &Status) -> Option<(u64, bool, BatchNumber)> {
+    fn heeded(&self, status: &Status) -> Option<(View, bool, BatchNumber)> {
         let decided = if self.memory.observing { status.decided } else { BatchNumber::GENESIS };
         let counts = self.memory.observing
             || status.view > self.view.number
@@ -113,16 +113,16 @@ impl Core {
     }
 }
 
-fn certified(certificate: &Certificate) -> (u64, &LedgerInfo) {
+fn certified(certificate: &Certificate) -> (View, &LedgerInfo) {
     (certificate.view, &certificate.info)
 }
 
-fn shown(prepared: &Prepared) -> (u64, &LedgerInfo) {
+fn shown(prepared: &Prepared) -> (View, &LedgerInfo) {
     (prepared.view, &prepared.info)
 }
 
-type OutcomeRef<'a> = Option<(u64, &'a LedgerInfo)>;
+type OutcomeRef<'a> = Option<(View, &'a LedgerInfo)>;
 
-fn left(change: &ViewChange) -> (u64, u16, OutcomeRef<'_>, OutcomeRef<'_>) {
+fn left(change: &ViewChange) -> (View, Seat, OutcomeRef<'_>, OutcomeRef<'_>) {
     (change.view, change.seat, change.decided.as_ref().map(certified), change.prepared.as_ref().map(shown))
 }

@@ -20,7 +20,7 @@ use slipstream_types::{BatchNumber, Certificate, Digest, LedgerInfo, SecretKey, 
 use crate::{
     effect::{Effect, Output, Receivers, Timer},
     limits::TELL_MS,
-    message::Message,
+    message::{Message, Seat},
     record::Record,
     setup::{KeptOutcome, Outcome, Settings, Setup},
     state::{CurrentView, Decisions, Execution, Others, Phase, Protection, SeenFaults, Term, Tick},
@@ -33,7 +33,7 @@ use crate::{
 pub struct Core {
     pub(crate) set: ValidatorSet,
     pub(crate) key: SecretKey,
-    pub(crate) seat: u16,
+    pub(crate) seat: Seat,
     pub(crate) domain: Digest,
     pub(crate) settings: Settings,
     /// The last committed batch.
@@ -145,7 +145,7 @@ impl Core {
     }
 
     /// Takes a message from another validator, on a channel that proves its seat.
-    pub fn handle_message(&mut self, from: u16, message: Message, now: Instant) {
+    pub fn handle_message(&mut self, from: Seat, message: Message, now: Instant) {
         self.timers.note(now);
         if from == self.seat
             || usize::from(from) >= self.set.validators.len()

@@ -3,7 +3,7 @@
 use slipstream_types::{BatchNumber, Certificate, Digest};
 
 use crate::{
-    message::{Evidence, Message, SignedOrder},
+    message::{Evidence, Message, Seat, SignedOrder, View},
     record::Record,
 };
 
@@ -45,7 +45,7 @@ pub struct Work {
     /// Grows with every rollback.
     pub generation: u64,
     /// The view that the work is for.
-    pub view: u64,
+    pub view: View,
     /// Number of the batch.
     pub number: BatchNumber,
     /// Whether to execute one transaction after the other, whatever the configuration: parallel results have diverged,
@@ -81,7 +81,7 @@ pub enum Receivers {
     /// All other validators of the set.
     Others,
     /// The validator with this index.
-    Seat(u16),
+    Seat(Seat),
 }
 
 /// The record and outputs of one moment. The driver writes the record first; once it is durable, it emits the outputs in

@@ -116,9 +116,9 @@ pub use self::{
     core::Core,
     effect::{Effect, Flush, NoOutcome, Output, Receivers, Timer, Work},
     message::{
-        Ballot, Evidence, Message, NewView, Order, Prepared, Signatures, SignedOrder, Silence, Status,
-        Verify, ViewChange, Vote,
+        Ballot, Evidence, Message, NewView, Order, Prepared, Seat, Signatures, SignedOrder, Silence, Status,
+        Verify, View, ViewChange, Vote,
     },
-    record::Record,
+    record::{Amnesia, Record},
     setup::{KeptOutcome, Outcome, Settings, Setup},
 };

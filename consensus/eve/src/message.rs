@@ -11,8 +11,14 @@ use slipstream_types::{
 
 use crate::planted::{Fault, lacks};
 
+/// The index of a validator in the set of its epoch.
+pub type Seat = u16;
+
+/// The number of a view, in its epoch.
+pub type View = u64;
+
 /// Validator index and signature, one for each validator at most.
-pub type Signatures = BoundedVec<(u16, Signature), { limits::VALIDATORS_MAX }>;
+pub type Signatures = BoundedVec<(Seat, Signature), { limits::VALIDATORS_MAX }>;
 
 /// A batch as its primary orders it: its content and time, without its outcome.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -20,7 +26,7 @@ pub struct Order {
     /// The epoch of the order.
     pub epoch: Epoch,
     /// The view whose primary orders.
-    pub view: u64,
+    pub view: View,
     /// Number of the ordered batch.
     pub number: BatchNumber,
     /// [`Order::digest`] of the batch ordered before in this view; [`Digest::ZERO`] for the first batch of a view.
@@ -66,7 +72,7 @@ impl SignedOrder {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Ballot {
     /// The view in which the vote counts.
-    pub view: u64,
+    pub view: View,
     /// Number of the batch.
     pub number: BatchNumber,
     /// Digest of the ledger info after execution.
@@ -120,7 +126,7 @@ pub struct Verify {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Prepared {
     /// The view in which a quorum prepared it.
-    pub view: u64,
+    pub view: View,
     /// Ledger info of the prepared batch.
     pub info: LedgerInfo,
     /// The signatures of a quorum on the prepare.
@@ -136,7 +142,7 @@ impl Prepared {
     /// Whether a quorum of the set prepared it.
     pub fn is_valid(&self, set: &ValidatorSet, domain: &Digest) -> bool {
         let ballot = self.ballot();
-        let signed = |(seat, signature): &(u16, Signature)| {
+        let signed = |(seat, signature): &(Seat, Signature)| {
             let validator = set.validators.get(usize::from(*seat));
             validator.is_some_and(|it| ballot.is_prepared_by(domain, &it.public_key, signature))
         };
@@ -151,9 +157,9 @@ impl Prepared {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct ViewChange {
     /// The view that the validator goes to.
-    pub view: u64,
+    pub view: View,
     /// Seat of the validator that left.
-    pub seat: u16,
+    pub seat: Seat,
     /// The highest certificate of this epoch that the validator has.
     pub decided: Option<Certificate>,
     /// The last outcome that the validator saw prepared, unless that is decided.
@@ -165,8 +171,8 @@ pub struct ViewChange {
 impl ViewChange {
     /// Signs a validator's statement.
     pub fn new(
-        view: u64,
-        seat: u16,
+        view: View,
+        seat: Seat,
         decided: Option<Certificate>,
         prepared: Option<Prepared>,
         domain: &Digest,
@@ -193,7 +199,7 @@ impl ViewChange {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct NewView {
     /// The view that begins.
-    pub view: u64,
+    pub view: View,
     /// The view changes of a quorum, by ascending seat.
     pub changes: BoundedVec<ViewChange, { limits::VALIDATORS_MAX }>,
     /// The primary's signature on all of this.
@@ -205,7 +211,7 @@ impl NewView {
     ///
     /// # Panics
     /// If there are more changes than a set may have validators.
-    pub fn new(view: u64, changes: Vec<ViewChange>, domain: &Digest, key: &SecretKey) -> NewView {
+    pub fn new(view: View, changes: Vec<ViewChange>, domain: &Digest, key: &SecretKey) -> NewView {
         let said = statement("slipstream/new-view/1", domain, &(view, &changes));
         let signature = key.sign(said.as_bytes());
         let changes = BoundedVec::new(changes).expect("no more of them than validators");
@@ -231,7 +237,7 @@ impl NewView {
     pub fn prepared(&self) -> Option<&Prepared> {
         let decided = self.decided().map(|certificate| certificate.info.number);
         let prepared = self.changes.iter().filter_map(|change| change.prepared.as_ref());
-        let rank = |view: u64| match view {
+        let rank = |view: View| match view {
             _ if lacks(Fault::AdoptLast) => 0,
             view if lacks(Fault::AdoptLower) => !view,
             view => view,
@@ -251,7 +257,7 @@ impl NewView {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Status {
     /// The view that the validator is in.
-    pub view: u64,
+    pub view: View,
     /// Whether the validator has left the views below and waits for this one to begin.
     pub changing: bool,
     /// Whether the validator wants another primary.
@@ -290,15 +296,15 @@ pub enum Evidence {
     /// A primary ordered two batches of one number in one view.
     Orders(Box<[SignedOrder; 2]>),
     /// A validator prepared two outcomes of one number in one view.
-    Prepares(u16, Box<[Vote; 2]>),
+    Prepares(Seat, Box<[Vote; 2]>),
     /// A validator committed to two outcomes of one number in one view. A commit names its number only by the ledger
     /// info.
-    Commits(u16, u64, Box<[(LedgerInfo, Signature); 2]>),
+    Commits(Seat, View, Box<[(LedgerInfo, Signature); 2]>),
 }
 
 impl Evidence {
     /// The seat of the validator that the evidence convicts.
-    pub fn author(&self, set: &ValidatorSet) -> u16 {
+    pub fn author(&self, set: &ValidatorSet) -> Seat {
         match self {
             Evidence::Orders(orders) => set.primary(orders[0].order.view),
             Evidence::Prepares(seat, _) | Evidence::Commits(seat, ..) => *seat,
@@ -306,7 +312,7 @@ impl Evidence {
     }
 
     /// View and number of both statements.
-    pub fn place(&self) -> (u64, BatchNumber) {
+    pub fn place(&self) -> (View, BatchNumber) {
         match self {
             Evidence::Orders(orders) => (orders[0].order.view, orders[0].order.number),
             Evidence::Prepares(_, votes) => (votes[0].ballot.view, votes[0].ballot.number),
@@ -316,7 +322,7 @@ impl Evidence {
 
     /// Whether the evidence proves its claim.
     pub fn is_valid(&self, set: &ValidatorSet, domain: &Digest) -> bool {
-        let key = |seat: u16| set.validators.get(usize::from(seat)).map(|author| author.public_key);
+        let key = |seat: Seat| set.validators.get(usize::from(seat)).map(|author| author.public_key);
         match self {
             Evidence::Orders(orders) => {
                 let [a, b] = orders.as_ref();

@@ -4,7 +4,7 @@
 use crate::{
     core::Core,
     effect::Output,
-    message::{Evidence, Message},
+    message::{Evidence, Message, Seat},
 };
 
 /// Maximum number of contradictions that are kept and reported.
@@ -16,7 +16,7 @@ const COSTLY_MAX: u8 = 16;
 impl Core {
     /// Counts a costly message. Returns whether its sender stays within [`COSTLY_MAX`] until the next
     /// [`Timer::Tell`](crate::Timer::Tell).
-    pub(crate) fn may_cost(&mut self, from: u16) -> bool {
+    pub(crate) fn may_cost(&mut self, from: Seat) -> bool {
         let cost = self.tick.costs.entry(from).or_default();
         *cost = cost.saturating_add(1);
         *cost <= COSTLY_MAX
@@ -24,11 +24,11 @@ impl Core {
 
     /// Ignores a validator until the next [`Timer::Tell`](crate::Timer::Tell). It failed a check that costs more than
     /// it costs to fail it.
-    pub(crate) fn mute(&mut self, from: u16) {
+    pub(crate) fn mute(&mut self, from: Seat) {
         self.tick.muted.insert(from);
     }
 
-    pub(crate) fn take_evidence(&mut self, from: u16, evidence: Evidence) {
+    pub(crate) fn take_evidence(&mut self, from: Seat, evidence: Evidence) {
         match evidence.is_valid(&self.set, &self.domain) {
             true => self.convict(evidence),
             false => self.mute(from),

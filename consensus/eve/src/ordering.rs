@@ -8,7 +8,7 @@ use crate::{
     core::Core,
     effect::{Effect, NoOutcome, Work},
     limits::{AHEAD, UNCOMMITTED_MAX, WINDOW},
-    message::{Evidence, Message, Order, SignedOrder, Verify},
+    message::{Evidence, Message, Order, Seat, SignedOrder, Verify},
     setup::{KeptOutcome, Outcome},
 };
 
@@ -27,7 +27,7 @@ impl Core {
             && !self.execution.outcomes.contains_key(&order.number)
     }
 
-    pub(crate) fn take_order(&mut self, from: u16, signed: SignedOrder) {
+    pub(crate) fn take_order(&mut self, from: Seat, signed: SignedOrder) {
         let number = signed.order.number;
         match self.execution.orders.get(&number).filter(|known| known.order.view == signed.order.view) {
             Some(known) if known.order != signed.order => {
@@ -279,7 +279,7 @@ impl Core {
         self.is_primary()
             && !self.is_changing()
             && !self.is_silent()
-            && self.memory.amnesia.is_none_or(|(_, view)| self.view.number > view)
+            && self.memory.amnesia.is_none_or(|lost| self.view.number > lost.view)
             && number > self.decisions.last
             && !self.term.spent
             && number <= self.decisions.last.after(AHEAD)

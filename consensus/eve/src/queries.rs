@@ -4,11 +4,16 @@ use std::{collections::BTreeMap, time::Instant};
 
 use slipstream_types::BatchNumber;
 
-use crate::{core::Core, effect::Timer, message::Status, state::Phase};
+use crate::{
+    core::Core,
+    effect::Timer,
+    message::{Seat, Status, View},
+    state::Phase,
+};
 
 impl Core {
     /// The view that this validator is in, or goes to.
-    pub fn view(&self) -> u64 {
+    pub fn view(&self) -> View {
         self.view.number
     }
 
@@ -28,7 +33,7 @@ impl Core {
     }
 
     /// The seat of the view's primary.
-    pub fn primary(&self) -> u16 {
+    pub fn primary(&self) -> Seat {
         self.set.primary(self.view.number)
     }
 
@@ -57,7 +62,7 @@ impl Core {
     }
 
     /// The last status of each other validator, by seat.
-    pub fn heard(&self) -> &BTreeMap<u16, Status> {
+    pub fn heard(&self) -> &BTreeMap<Seat, Status> {
         &self.others.heard
     }
 

@@ -5,7 +5,7 @@ use slipstream_types::{BatchNumber, Certificate, Epoch, LedgerInfo, bounded::Bou
 
 use crate::{
     limits::RECENT_MAX,
-    message::{Ballot, Prepared},
+    message::{Ballot, Prepared, View},
 };
 
 /// A validator's durable state, written before it says anything that follows from it. The driver keeps announced
@@ -25,7 +25,7 @@ pub struct Record {
     /// The epoch of all other fields but `voted`.
     pub epoch: Epoch,
     /// The view that the validator is in.
-    pub view: u64,
+    pub view: View,
     /// Whether the views below are left and this one has not begun.
     pub changing: bool,
     /// The last prepare that was signed, unless the driver keeps its outcome.
@@ -35,13 +35,22 @@ pub struct Record {
     /// The outcome that the view must decide first. It is recorded with the beginning of the view, before any prepare of the
     /// view.
     pub adopted: Option<Prepared>,
-    /// The last number and view that it may have signed for before it lost its data. It votes only above that number,
-    /// and orders only in views above that view.
-    pub amnesia: Option<(BatchNumber, u64)>,
+    /// The votes that it may have signed before it lost its data.
+    pub amnesia: Option<Amnesia>,
     /// The last decision and the uncommitted ones before it. After a power cut everywhere, nobody else may have them.
     pub decided: BoundedVec<Certificate, RECENT_MAX>,
     /// The highest number that it has signed for, in this epoch or an earlier one.
     pub voted: BatchNumber,
+}
+
+/// Votes that a validator may have signed before it lost its data: up to a number and a view. It votes only above that
+/// number, and orders only in views above that view.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, Serialize, Deserialize)]
+pub struct Amnesia {
+    /// The last number.
+    pub number: BatchNumber,
+    /// The last view.
+    pub view: View,
 }
 
 impl Record {
@@ -51,7 +60,7 @@ impl Record {
             self.prepare.as_ref().map(|ballot| ballot.number),
             self.prepared.as_ref().map(|prepared| prepared.info.number),
             self.adopted.as_ref().map(|adopted| adopted.info.number),
-            self.amnesia.map(|(number, _)| number),
+            self.amnesia.map(|lost| lost.number),
             self.decided.iter().map(|certificate| certificate.info.number).max(),
         ];
         numbers.into_iter().flatten().fold(self.voted, BatchNumber::max)
@@ -86,8 +95,9 @@ impl Record {
         let is_behind = last.is_some_and(|last| last > known)
             || signed.into_iter().flatten().any(|number| number > known.next());
         if is_behind {
-            let (number, view) = self.amnesia.unwrap_or_default();
-            self.amnesia = Some((self.voted_up_to().max(number), self.view.max(view)));
+            let Amnesia { number, view } = self.amnesia.unwrap_or_default();
+            self.amnesia =
+                Some(Amnesia { number: self.voted_up_to().max(number), view: self.view.max(view) });
         }
         self
     }

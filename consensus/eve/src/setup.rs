@@ -2,7 +2,10 @@
 
 use slipstream_types::{Certificate, Digest, LedgerInfo, SecretKey, ValidatorSet};
 
-use crate::{message::SignedOrder, record::Record};
+use crate::{
+    message::{Seat, SignedOrder},
+    record::Record,
+};
 
 /// How a validator runs the protocol. Validators may have different settings.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -39,7 +42,7 @@ pub struct Setup {
     /// The key that this validator signs with.
     pub key: SecretKey,
     /// This validator's index in the set.
-    pub seat: u16,
+    pub seat: Seat,
     /// Names the chain, so that no signature for another chain counts.
     pub domain: Digest,
     /// How this validator runs the protocol; set by its configuration.

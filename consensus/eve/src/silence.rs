@@ -5,7 +5,8 @@ use slipstream_types::{BatchNumber, Certificate, Epoch};
 use crate::{
     core::Core,
     effect::Receivers,
-    message::{Ballot, Prepared, Signatures, Silence, Status},
+    message::{Ballot, Prepared, Signatures, Silence, Status, View},
+    record::Amnesia,
 };
 
 impl Core {
@@ -14,8 +15,8 @@ impl Core {
         if let Some(epoch) = self.memory.ahead {
             return Some(Silence::LostLedger { epoch });
         }
-        let lost = self.memory.amnesia.filter(|(number, _)| self.decisions.last < *number);
-        let lost = lost.map(|(until, _)| Silence::LostVotes { until });
+        let lost = self.memory.amnesia.filter(|lost| self.decisions.last < lost.number);
+        let lost = lost.map(|lost| Silence::LostVotes { until: lost.number });
         lost.or(self.memory.observing.then_some(Silence::Listening))
     }
 
@@ -79,7 +80,7 @@ impl Core {
 
     /// Checks for a lost vote. This validator's votes are on its disk before they leave. An unknown vote of its own was
     /// written elsewhere, so its data is an old copy.
-    fn recall_vote(&mut self, number: BatchNumber, view: u64, signatures: &Signatures) {
+    fn recall_vote(&mut self, number: BatchNumber, view: View, signatures: &Signatures) {
         let has_signed = signatures.iter().any(|(seat, _)| *seat == self.seat);
         if self.settings.recalls_votes && has_signed && number > self.memory.voted {
             self.memory.voted = number;
@@ -89,13 +90,14 @@ impl Core {
 
     /// Goes silent: it may have signed for the numbers and views shown, and for those that the others may have reached
     /// meanwhile.
-    fn forget(&mut self, number: BatchNumber, view: u64) {
+    fn forget(&mut self, number: BatchNumber, view: View) {
         let decided = self.heard_by_enough(|status| status.decided).max(number);
         let view = self.heard_by_enough(|status| status.view).max(view);
         // Their statuses may lack the last decision, and the view that followed.
-        let lost = (decided.after(2), view.saturating_add(1));
+        let lost = Amnesia { number: decided.after(2), view: view.saturating_add(1) };
         let known = self.memory.amnesia.unwrap_or(lost);
-        self.memory.amnesia = Some((lost.0.max(known.0), lost.1.max(known.1)));
+        let (number, view) = (lost.number.max(known.number), lost.view.max(known.view));
+        self.memory.amnesia = Some(Amnesia { number, view });
         self.tell(Receivers::Others);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use slipstream_types::{Digest, LedgerInfo, bounded::BoundedVec};
 
 use crate::{
-    message::{Signatures, Vote},
+    message::{Seat, Signatures, Vote},
     planted::{Fault, lacks},
 };
 
@@ -13,11 +13,11 @@ use crate::{
 #[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Slot {
     /// The last outcome of each executor. It executes again when the outcome of the batch before changes.
-    pub(crate) verifies: BTreeMap<u16, Executed>,
+    pub(crate) verifies: BTreeMap<Seat, Executed>,
     /// The ledger infos that the tokens name.
     pub(crate) infos: BTreeMap<Digest, LedgerInfo>,
-    pub(crate) prepares: BTreeMap<u16, Vote>,
-    pub(crate) commits: BTreeMap<u16, Vote>,
+    pub(crate) prepares: BTreeMap<Seat, Vote>,
+    pub(crate) commits: BTreeMap<Seat, Vote>,
 }
 
 /// An outcome, and the outcome that it builds on.
@@ -40,7 +40,7 @@ pub(crate) struct Tally {
 }
 
 impl Slot {
-    pub(crate) fn verify(&mut self, seat: u16, before: Digest, info: LedgerInfo) {
+    pub(crate) fn verify(&mut self, seat: Seat, before: Digest, info: LedgerInfo) {
         let token = info.digest();
         self.verifies.insert(seat, Executed { before, token });
         self.infos.insert(token, info);
@@ -61,7 +61,7 @@ impl Slot {
 }
 
 /// The token with the most votes and its signatures, if at least `enough` validators voted for it.
-pub(crate) fn quorum(votes: &BTreeMap<u16, Vote>, enough: usize) -> Option<(Digest, Signatures)> {
+pub(crate) fn quorum(votes: &BTreeMap<Seat, Vote>, enough: usize) -> Option<(Digest, Signatures)> {
     let (token, count) = most(votes.values().map(|vote| vote.ballot.token))?;
     if count + usize::from(lacks(Fault::CountTwice)) < enough {
         return None;

@@ -6,14 +6,14 @@ use slipstream_types::{BatchNumber, Certificate, Digest, LedgerInfo};
 
 use crate::{
     effect::Work,
-    message::{NewView, Prepared, SignedOrder, Status, ViewChange},
+    message::{NewView, Prepared, Seat, SignedOrder, Status, View, ViewChange},
     slot::Slot,
 };
 
 /// The view that the validator is in, or goes to.
 #[derive(Clone, Debug)]
 pub(crate) struct CurrentView {
-    pub(crate) number: u64,
+    pub(crate) number: View,
     pub(crate) phase: Phase,
     /// Whether this validator wants another primary.
     pub(crate) complains: bool,
@@ -97,9 +97,9 @@ pub(crate) struct Execution {
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Others {
     /// The last status of each.
-    pub(crate) heard: BTreeMap<u16, Status>,
+    pub(crate) heard: BTreeMap<Seat, Status>,
     /// The last view change of each, and this validator's own.
-    pub(crate) changes: BTreeMap<u16, ViewChange>,
+    pub(crate) changes: BTreeMap<Seat, ViewChange>,
     /// The beginning of the present view, or of the last one that began.
     pub(crate) new_view: Option<NewView>,
 }
@@ -108,13 +108,13 @@ pub(crate) struct Others {
 #[derive(Clone, Debug)]
 pub(crate) struct Tick {
     /// Seats that got orders or a new view since.
-    pub(crate) answered: BTreeSet<u16>,
+    pub(crate) answered: BTreeSet<Seat>,
     /// Seats that got this validator's status in reply to theirs since.
-    pub(crate) greeted: BTreeSet<u16>,
+    pub(crate) greeted: BTreeSet<Seat>,
     /// Costly messages of each seat since.
-    pub(crate) costs: BTreeMap<u16, u8>,
+    pub(crate) costs: BTreeMap<Seat, u8>,
     /// Seats whose messages failed verification since.
-    pub(crate) muted: BTreeSet<u16>,
+    pub(crate) muted: BTreeSet<Seat>,
     /// The last decision at the tick.
     pub(crate) decided: BatchNumber,
     /// At the tick, a batch was due and none had been decided since the tick before.
@@ -127,7 +127,7 @@ pub(crate) struct Tick {
 #[derive(Clone, Default, Debug)]
 pub(crate) struct SeenFaults {
     /// Author, view and number of each proven contradiction.
-    pub(crate) convicted: BTreeSet<(u16, u64, BatchNumber)>,
+    pub(crate) convicted: BTreeSet<(Seat, View, BatchNumber)>,
     /// How often the others agreed on an outcome other than this validator's.
     pub(crate) divergences: u64,
     /// Decisions since the last divergence.

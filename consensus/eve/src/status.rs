@@ -3,7 +3,7 @@
 use crate::{
     core::Core,
     effect::{Output, Receivers},
-    message::{Message, SignedOrder, Status},
+    message::{Message, Seat, SignedOrder, Status},
     planted::{Fault, lacks},
 };
 
@@ -50,7 +50,7 @@ impl Core {
         self.decisions.last == self.tick.decided
     }
 
-    pub(crate) fn take_status(&mut self, from: u16, status: Status) {
+    pub(crate) fn take_status(&mut self, from: Seat, status: Status) {
         self.others.heard.insert(from, status);
         if self.memory.observing {
             self.wake();
@@ -62,7 +62,7 @@ impl Core {
     }
 
     /// Sends what the other validator lacks.
-    fn answer(&mut self, from: u16, status: Status) {
+    fn answer(&mut self, from: Seat, status: Status) {
         let send = |message| Output::Send(Receivers::Seat(from), message);
         // While the chain makes progress, nobody sends a status unasked, and an observer would wait for one for ever.
         // The observer's tick comes at a fixed distance from this validator's. So whether something was decided since
@@ -93,7 +93,7 @@ impl Core {
     }
 
     /// Repeats the statements of this view that the other validator lacks.
-    fn repeat(&mut self, from: u16, status: Status) {
+    fn repeat(&mut self, from: Seat, status: Status) {
         let send = |message| Output::Send(Receivers::Seat(from), message);
         let lacks_some = self.execution.orders.keys().any(|number| *number > status.ordered);
         if self.is_primary() && lacks_some && self.tick.answered.insert(from) {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use slipstream_types::{BatchNumber, Digest, Epoch};
 
 use crate::{
-    message::{Ballot, Prepared},
-    record::Record,
+    message::{Ballot, Prepared, View},
+    record::{Amnesia, Record},
     setup::KeptOutcome,
 };
 
@@ -25,9 +25,8 @@ pub(crate) struct VoteMemory {
     pub(crate) observing: bool,
     /// The epoch of the record, if that is later than the ledger's: the votes of this epoch are lost.
     pub(crate) ahead: Option<Epoch>,
-    /// The last number and view that it may have signed for before it lost its data. It votes only above that number,
-    /// and orders only in views above that view.
-    pub(crate) amnesia: Option<(BatchNumber, u64)>,
+    /// The votes that it may have signed before it lost its data.
+    pub(crate) amnesia: Option<Amnesia>,
     /// Whether it was silent at the last `advance`.
     pub(crate) was_silent: bool,
     /// The last record that was handed out.
@@ -45,7 +44,7 @@ pub(crate) struct OwnPrepare {
 /// The outcomes that were kept before a start, by view and number. This validator may have prepared them, though its
 /// record does not say so. See [`Record::prepare`](crate::Record::prepare).
 #[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct MayHavePrepared(BTreeMap<(u64, BatchNumber), BTreeSet<Digest>>);
+pub(crate) struct MayHavePrepared(BTreeMap<(View, BatchNumber), BTreeSet<Digest>>);
 
 impl MayHavePrepared {
     /// Collects the outcomes of one epoch: the same view number in another epoch is another view.

@@ -64,7 +64,7 @@ impl<T: Serialize + DeserializeOwned> Slot<T> {
 
 #[cfg(test)]
 mod tests {
-    use slipstream_eve::Ballot;
+    use slipstream_eve::{Amnesia, Ballot};
     use slipstream_storage::StorageConfig;
     use slipstream_types::{Digest, Epoch};
 
@@ -96,7 +96,11 @@ mod tests {
         assert_eq!(binding(&Record { prepare: Some(ballot(at(9))), ..record(7) }), at(9));
         // A new epoch's record has no vote of its own yet.
         assert_eq!(binding(&Record { epoch: Epoch(1), voted: at(9), ..record(0) }), at(9));
-        let forgetful = Record { prepare: Some(ballot(at(9))), amnesia: Some((at(11), 2)), ..record(7) };
+        let forgetful = Record {
+            prepare: Some(ballot(at(9))),
+            amnesia: Some(Amnesia { number: at(11), view: 2 }),
+            ..record(7)
+        };
         assert_eq!(binding(&forgetful), at(11));
         for view in [7, 8] {
             VOTES.save(&store, &record(view)).unwrap();

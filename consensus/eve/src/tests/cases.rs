@@ -8,8 +8,8 @@ use slipstream_types::{
 };
 
 use crate::{
-    Ballot, Core, Evidence, Message, NewView, Order, Output, Prepared, Receivers, Record, Settings, Setup,
-    SignedOrder, Silence, Status, Verify, ViewChange, Vote,
+    Amnesia, Ballot, Core, Evidence, Message, NewView, Order, Output, Prepared, Receivers, Record, Settings,
+    Setup, SignedOrder, Silence, Status, Verify, ViewChange, Vote,
     planted::{Fault, PLANTED},
 };
 
@@ -186,7 +186,7 @@ fn lost_data_is_not_forgotten() {
     let record = std::iter::from_fn(|| first.poll_flush()).filter_map(|flush| flush.record).last();
     let again = core(Some(record.expect("it is on record")));
     assert_eq!(again.silence(), first.silence());
-    assert_eq!(again.memory.amnesia, Some((BatchNumber::new(9), 3)));
+    assert_eq!(again.memory.amnesia, Some(Amnesia { number: BatchNumber::new(9), view: 3 }));
 }
 
 /// A record of that epoch, of a validator that has signed nothing in it.
