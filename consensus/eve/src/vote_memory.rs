@@ -42,7 +42,7 @@ pub(crate) struct OwnPrepare {
 }
 
 /// The outcomes that were kept before a start, by view and number. This validator may have prepared them, though its
-/// record does not say so. See [`Record::prepare`](crate::Record::prepare).
+/// record does not say so. See [`Record::prepare`].
 #[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct MayHavePrepared(BTreeMap<(View, BatchNumber), BTreeSet<Digest>>);
 
