@@ -59,4 +59,4 @@ mod tests;
 mod violation;
 
 pub use bounds::{Bounds, Options};
-pub use report::{Counterexample, Report, Row, check};
+pub use report::{Counterexample, Report, SearchReport, check};

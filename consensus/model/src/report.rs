@@ -23,7 +23,7 @@ pub struct Counterexample {
 
 /// The result of one search.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct SearchReport {
     /// The bounds of the search.
     pub bounds: Bounds,
     /// States that were reached, with repetitions.
@@ -50,7 +50,7 @@ pub struct Row {
 #[derive(Clone, Debug)]
 pub struct Report {
     /// One row for each search, in order.
-    pub rows: Vec<Row>,
+    pub rows: Vec<SearchReport>,
 }
 
 impl Report {
@@ -68,7 +68,7 @@ impl Report {
 }
 
 /// Runs the searches of the options, one after the other, and passes each row to `each` when it is there.
-pub fn check(options: &Options, mut each: impl FnMut(&Row)) -> Report {
+pub fn check(options: &Options, mut each: impl FnMut(&SearchReport)) -> Report {
     let begun = Instant::now();
     let mut share = 0;
     let mut rows = Vec::new();
@@ -77,7 +77,7 @@ pub fn check(options: &Options, mut each: impl FnMut(&Row)) -> Report {
         share += percent;
         let limit = (options.limit * share / 100).saturating_sub(begun.elapsed());
         let until = HasDiscoveries::AnyFailures;
-        let row = search(Consensus::new(bounds), limit, options.threads, Order::Depth, until);
+        let row = search(Consensus::new(bounds), limit, options.threads, SearchOrder::Depth, until);
         each(&row);
         rows.push(row);
     }
@@ -86,7 +86,7 @@ pub fn check(options: &Options, mut each: impl FnMut(&Row)) -> Report {
 
 /// The order in which states are visited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Order {
+pub(crate) enum SearchOrder {
     /// Depth first, which takes little memory.
     Depth,
     /// Breadth first, which finds a short path.
@@ -98,20 +98,20 @@ pub(crate) fn search(
     model: Consensus,
     limit: Duration,
     threads: usize,
-    order: Order,
+    order: SearchOrder,
     until: HasDiscoveries,
-) -> Row {
+) -> SearchReport {
     let checker = model.checker().threads(threads.max(1)).finish_when(until);
     let checker: CheckerBuilder<Consensus> = checker.timeout(limit);
     let begun = Instant::now();
     match order {
-        Order::Depth => row(checker.spawn_dfs().join(), begun, limit),
+        SearchOrder::Depth => row(checker.spawn_dfs().join(), begun, limit),
         #[cfg(test)]
-        Order::Breadth => row(checker.spawn_bfs().join(), begun, limit),
+        SearchOrder::Breadth => row(checker.spawn_bfs().join(), begun, limit),
     }
 }
 
-fn row(checker: impl Checker<Consensus>, begun: Instant, limit: Duration) -> Row {
+fn row(checker: impl Checker<Consensus>, begun: Instant, limit: Duration) -> SearchReport {
     let took = begun.elapsed();
     let model = checker.model();
     let mut found: Vec<_> = checker
@@ -124,7 +124,7 @@ fn row(checker: impl Checker<Consensus>, begun: Instant, limit: Duration) -> Row
         })
         .collect();
     found.sort_by_key(|found| found.property);
-    Row {
+    SearchReport {
         bounds: model.node_states.constants.bounds,
         states: checker.state_count(),
         unique: checker.unique_state_count(),
@@ -138,9 +138,9 @@ fn row(checker: impl Checker<Consensus>, begun: Instant, limit: Duration) -> Row
     }
 }
 
-impl fmt::Display for Row {
+impl fmt::Display for SearchReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Row { states, unique, node_states, depth, lives, longest_ms, .. } = self;
+        let SearchReport { states, unique, node_states, depth, lives, longest_ms, .. } = self;
         let name = self.bounds.to_string();
         let (seconds, longest_s) = (self.took.as_secs_f64(), *longest_ms as f64 / 1e3);
         write!(

@@ -6,8 +6,8 @@ use slipstream_eve::Fault;
 use stateright::{Checker, HasDiscoveries, Model};
 
 use crate::{
-    Bounds, Row,
-    report::{Order, search},
+    Bounds, SearchReport,
+    report::{SearchOrder, search},
     search::{Consensus, State},
     violation::{GOES_ON, ViolationKind},
 };
@@ -15,7 +15,7 @@ use crate::{
 /// Reached only by a search that never ends: others take seconds.
 const LONG: Duration = Duration::from_secs(1_800);
 
-fn with(fault: Option<Fault>, bounds: Bounds, order: Order, until: HasDiscoveries) -> Row {
+fn with(fault: Option<Fault>, bounds: Bounds, order: SearchOrder, until: HasDiscoveries) -> SearchReport {
     let mut model = Consensus::new(bounds);
     model.node_states.constants.fault = fault;
     search(model, LONG, 2, order, until)
@@ -33,7 +33,7 @@ fn small_worlds_are_safe_and_live() {
         Bounds { batches: 2, is_prompt: true, live_every: 200, ..silent },
         Bounds { liar: Some(3), ..liar },
     ] {
-        let row = with(None, bounds, Order::Depth, HasDiscoveries::AnyFailures);
+        let row = with(None, bounds, SearchOrder::Depth, HasDiscoveries::AnyFailures);
         println!("{row}");
         assert!(row.found.is_empty() && row.is_exhaustive && row.lives > 0, "{row}");
     }
@@ -68,7 +68,7 @@ fn a_missing_defence_is_found() {
     let mut missed = Vec::new();
     for (fault, property, bounds) in faults {
         let until = HasDiscoveries::AnyOf([property].into());
-        let row = with(Some(fault), bounds, Order::Breadth, until);
+        let row = with(Some(fault), bounds, SearchOrder::Breadth, until);
         println!("{fault:?}: {row}");
         missed.extend(row.found.iter().all(|found| found.property != property).then_some((fault, property)));
     }
