@@ -20,7 +20,6 @@ mod auto;
 mod broadcast;
 pub mod cli;
 mod consensus;
-mod growth;
 mod harness;
 mod head;
 mod hints;
@@ -38,7 +37,6 @@ mod serve;
 mod size;
 mod snapshot;
 mod state;
-mod sweep;
 mod sync;
 
 use std::{fs, path::PathBuf};
@@ -66,8 +64,6 @@ pub enum Bench {
     Snapshot,
     /// Appending, serving and pruning the ledger; cold point reads.
     Ledger,
-    /// Bytes on disk per batch and transaction of everything but the state, and which compression would pay.
-    Growth,
     /// Catching up with a chain in each mode, with latency, and with hostile peers.
     Sync,
     /// `sync.mode: auto` beside each way pinned, in many situations.
@@ -84,8 +80,6 @@ pub enum Bench {
     Hints,
     /// Replaying mainnet blocks without hints: the predictions, and their gain.
     Predictors,
-    /// Hints and predictors over threads, readahead, cache and modelled disks, with plots.
-    Sweep,
     /// The cost of consensus: replication, delays, failover, and bugs that replicas mask.
     Consensus,
     /// The cost of the broadcast codecs, beside the algorithm of the paper on network coding.
@@ -106,7 +100,7 @@ pub struct BenchOptions {
     #[arg(long)]
     pub json: Option<PathBuf>,
     /// Directory on the disk to measure; a temporary one in it is used and removed. `state`, `open`, `history`, `auto`,
-    /// `hints`, `predictors`, `sweep` and `replay` keep their data there for the next run, unless it is the working
+    /// `hints`, `predictors` and `replay` keep their data there for the next run, unless it is the working
     /// directory.
     #[arg(long, default_value = ".")]
     pub dir: PathBuf,
@@ -187,7 +181,6 @@ pub fn run(bench: Bench, options: &BenchOptions) -> Result<Report> {
         Bench::History => history::run(options, progress)?,
         Bench::Snapshot => snapshot::run(options, progress)?,
         Bench::Ledger => ledger::run(options, progress)?,
-        Bench::Growth => growth::run(options, progress)?,
         Bench::Sync => sync::run(options, progress)?,
         Bench::Auto => auto::run(options, progress)?,
         Bench::Serve => serve::run(options, progress)?,
@@ -196,7 +189,6 @@ pub fn run(bench: Bench, options: &BenchOptions) -> Result<Report> {
         Bench::Parallel => parallel::run(options, progress)?,
         Bench::Hints => hints::run(options, progress)?,
         Bench::Predictors => predictors::run(options, progress)?,
-        Bench::Sweep => sweep::run(options, progress)?,
         Bench::Consensus => consensus::run(options, progress)?,
         Bench::Broadcast => broadcast::run(options, progress)?,
         Bench::Replay => replay::run(options, progress)?,

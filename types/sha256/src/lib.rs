@@ -1,9 +1,8 @@
 //! SHA-256 compression of several independent messages at once.
 //!
 //! One compression is a chain of dependent instructions: alone, it leaves the CPU's SHA unit idle for a third of the
-//! time. Two interleaved chains keep the unit busy: see `benches/compress.rs`. The crate detects SHA extensions at run
-//! time. Other CPUs and architectures compress one message after the other with the `sha2` crate, with the same
-//! results.
+//! time. Two interleaved chains keep the unit busy. The crate detects SHA extensions at run time. Other CPUs and
+//! architectures compress one message after the other with the `sha2` crate, with the same results.
 //!
 //! Callers pad their messages and choose the initial state.
 //!

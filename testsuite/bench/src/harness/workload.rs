@@ -107,12 +107,6 @@ impl Signer {
         sign(&self.chain, &self.deployer, nonce, self.token.into(), 0, gas, input)
     }
 
-    /// Returns the transactions of some batches after the prelude, counted from 0.
-    pub(crate) fn batches(&self, batches: std::ops::Range<u64>) -> Result<Vec<Vec<Transaction>>> {
-        let first = batches.start * BATCH_TRANSACTIONS as u64;
-        self.batches_of(first, batches.end - batches.start, BATCH_TRANSACTIONS)
-    }
-
     /// Returns the transactions of `batches` batches of one size, from the workload's transaction `first` on.
     pub(crate) fn batches_of(
         &self,

@@ -22,15 +22,15 @@ const BATCH_ROWS: usize = 200_000;
 /// Bytes of code in one commit; its delta takes 32 MiB.
 const BATCH_CODE_BYTES: usize = 8 << 20;
 /// The part of the block cache for rows and code: a few blocks' working sets.
-pub(crate) const CACHED_DATA_MIB: u64 = 16;
+const CACHED_DATA_MIB: u64 = 16;
 /// Size of index and filters per row, which are in the block cache too, in sixteenths of a byte.
 const INDEX_SIXTEENTHS: u64 = 40;
 /// Memory for the tree, which is not used; what exceeds it is evicted during the check at opening.
 const TREE_MIB: u64 = 64;
 
-fn config(rows: u64, cached_mib: u64, direct_reads: bool) -> StorageConfig {
+fn config(rows: u64, direct_reads: bool) -> StorageConfig {
     StorageConfig {
-        block_cache_mib: cached_mib + ((rows * INDEX_SIXTEENTHS) >> 24),
+        block_cache_mib: CACHED_DATA_MIB + ((rows * INDEX_SIXTEENTHS) >> 24),
         tree_memory_mib: TREE_MIB,
         snapshot_interval_batches: 0,
         fsync: false,
@@ -44,7 +44,6 @@ pub(super) fn open(
     dir: &Path,
     rows: &Rows,
     codes: &BTreeMap<Digest, Bytes>,
-    cached_mib: u64,
     progress: Progress,
 ) -> Result<Store> {
     let dir = dir.join(format!("slipnet-cold-{}", &rows.fingerprint().to_string()[..16]));
@@ -58,11 +57,11 @@ pub(super) fn open(
         fs::write(&filled, [])?;
     }
     progress.step("opening the store: all its rows are read and checked");
-    Ok(Store::open(&config(rows.len(), cached_mib, true), &dir)?)
+    Ok(Store::open(&config(rows.len(), true), &dir)?)
 }
 
 fn fill(dir: &Path, rows: &Rows, codes: &BTreeMap<Digest, Bytes>, progress: Progress) -> Result<()> {
-    let store = Store::open(&config(rows.len(), CACHED_DATA_MIB, false), dir)?;
+    let store = Store::open(&config(rows.len(), false), dir)?;
     chain::initialize(&store)?;
     let mut group = Vec::new();
     let mut bytes = 0;

@@ -17,7 +17,7 @@ pub(super) const PARALLEL: usize = 16;
 
 /// The modelled device.
 #[derive(Clone)]
-pub(crate) struct Modelled {
+pub(super) struct Modelled {
     state: Arc<MemoryState>,
     read: Duration,
     /// When each slot of the device is free again.
@@ -25,13 +25,8 @@ pub(crate) struct Modelled {
 }
 
 impl Modelled {
-    pub(crate) fn new(state: Arc<MemoryState>, read: Duration) -> Modelled {
+    pub(super) fn new(state: Arc<MemoryState>, read: Duration) -> Modelled {
         Modelled { state, read, free_at: Arc::new(Mutex::new([Instant::now(); PARALLEL])) }
-    }
-
-    /// Returns the same device with another state.
-    pub(crate) fn holding(&self, state: Arc<MemoryState>) -> Modelled {
-        Modelled { state, ..self.clone() }
     }
 
     /// Waits for `reads` reads that are issued together.

@@ -6,13 +6,12 @@ mod cold;
 mod consecutive;
 mod device;
 mod filler;
-mod layout;
 mod meter;
 mod replay;
 mod report;
 mod trace;
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
 
 use alloy_primitives::Bytes;
 use anyhow::{Result, ensure};
@@ -20,12 +19,7 @@ use slipstream_storage::{MemoryState, Store};
 use slipstream_types::{Digest, StateKey, StateValue};
 
 pub(super) use self::{
-    ahead::replay_ahead,
-    cold::{CACHED_DATA_MIB, World},
-    device::Modelled,
-    meter::Cost,
-    replay::Case,
-    trace::load as access_lists,
+    ahead::replay_ahead, cold::World, meter::Cost, replay::Case, trace::load as access_lists,
 };
 use self::{filler::Rows, replay::Variant, trace::Trace};
 use super::{BenchOptions, Report, mainnet};
@@ -65,25 +59,15 @@ pub(super) struct ColdState {
     pub(super) store: Store,
     /// Rows of the store.
     pub(super) rows: u64,
-    /// The rows among these that the blocks read.
-    real: Vec<(StateKey, StateValue)>,
     trace: Option<Trace>,
     batches: Vec<Vec<StateKey>>,
-    /// The store's directory.
-    dir: PathBuf,
     /// Removes the directory unless it is kept; dropped last.
     _temporary: Option<tempfile::TempDir>,
 }
 
 impl ColdState {
-    /// Loads the blocks and fills the store, or opens that of an earlier run. The cache has `cached_mib` MiB beside
-    /// index and filters.
-    pub(super) fn open(
-        options: &BenchOptions,
-        size: &Size,
-        cached_mib: u64,
-        progress: Progress,
-    ) -> Result<ColdState> {
+    /// Loads the blocks and fills the store, or opens that of an earlier run.
+    pub(super) fn open(options: &BenchOptions, size: &Size, progress: Progress) -> Result<ColdState> {
         let data = mainnet::data_dir(options.data.as_deref())?;
         progress.step("loading blocks");
         let cases = load(&data)?;
@@ -93,17 +77,17 @@ impl ColdState {
         let batches = trace::load(&data)?;
         let trace = Trace::new(batches.clone(), size.batches);
         let (real, codes) = contents(&cases, trace.as_ref());
-        let rows = Rows::new(real.clone(), size.filler, filler::NEIGHBOURS);
-        let store = cold::open(&dir, &rows, &codes, cached_mib, progress)?;
+        let rows = Rows::new(real, size.filler, filler::NEIGHBOURS);
+        let store = cold::open(&dir, &rows, &codes, progress)?;
         let worlds = worlds(&store, &cases)?;
         let rows = rows.len();
-        Ok(ColdState { worlds, cases, store, rows, real, trace, batches, dir, _temporary: temporary })
+        Ok(ColdState { worlds, cases, store, rows, trace, batches, _temporary: temporary })
     }
 }
 
 pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
     let size = Size::of(options);
-    let state = ColdState::open(options, &size, CACHED_DATA_MIB, progress)?;
+    let state = ColdState::open(options, &size, progress)?;
     let ColdState { worlds, cases, store, rows, trace, batches, .. } = &state;
     let mut costs: BTreeMap<Variant, Vec<Vec<Cost>>> = BTreeMap::new();
     for run in 0..size.runs {
@@ -125,8 +109,6 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
         progress.step("replaying consecutive batches on modelled devices");
         consecutive::modelled(&modelled.with_cpu(cpu), &mut report)?;
     }
-    let batches: Vec<Vec<StateKey>> = cases.iter().map(Case::keys_in_store).collect();
-    layout::measure(&state.dir, (&state.real, size.filler), &batches, size.runs, &mut report, progress)?;
     Ok(report)
 }
 

@@ -10,14 +10,11 @@ use slipstream_executor::{
 use slipstream_storage::{MemoryState, StateReader as _, Store};
 use slipstream_types::{BatchNumber, Blob, Digest, Hints, StateKey};
 
-use super::{
-    cold::{self, World},
-    meter::Cost,
-};
+use super::{cold::World, meter::Cost};
 use crate::mainnet::Block;
 
 /// Threads that read the working set alone: by point reads, or by multi-gets of this many keys.
-pub(super) const FLOOR_THREADS: usize = 16;
+const FLOOR_THREADS: usize = 16;
 const MULTI_GET_THREADS: usize = 4;
 const MULTI_GET_KEYS: usize = 256;
 /// Batches that the pipeline passes to the prefetcher before they execute.
@@ -164,12 +161,6 @@ impl Case {
 
     fn codes(&self) -> Vec<Digest> {
         self.expected.touched.codes.iter().map(|(hash, _)| Digest::from(*hash)).collect()
-    }
-
-    /// Returns its keys, as they are in the store.
-    pub(super) fn keys_in_store(&self) -> Vec<StateKey> {
-        let mask = cold::mask(self.block.env.number);
-        self.keys.iter().map(|key| cold::masked(&mask, key)).collect()
     }
 
     fn read_ahead(&self, prefetcher: &Prefetcher, world: &World) -> Result<Warm<World>> {

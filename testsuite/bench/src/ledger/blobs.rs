@@ -13,7 +13,7 @@ use slipstream_types::{BatchNumber, Delta};
 use super::{
     Aim, Figure, Progress, Report, Size,
     chain::{self, PARTS, Parts},
-    raw::{Beneath, Layout, Raw},
+    raw::Beneath,
 };
 use crate::harness::{
     files::{self, Log},
@@ -42,65 +42,33 @@ pub(super) fn measure(size: &Size, dir: &Path, progress: Progress, report: &mut 
     Ok(())
 }
 
-/// Appends the same batches to the store and to a file, and their bodies to RocksDB with and without blob files.
+/// Appends the same batches to the store and to a file.
 fn append(size: &Size, dir: &Path, progress: Progress, report: &mut Report) -> Result<()> {
     progress.step("appending batches");
     let store = Store::open(&config(), &dir.join("store"))?;
     chain::initialize(&store)?;
     let mut log = Log::create(&dir.join("log"))?;
-    let tables = Raw::create(&dir.join("tables"), Layout::Tables)?;
-    let blob_files = Raw::create(&dir.join("blob-files"), Layout::BlobFiles)?;
-    let mut rates: [Vec<f64>; 4] = Default::default();
+    let mut rates: [Vec<f64>; 2] = Default::default();
     let (per_run, empty) = (size.batches / size.runs as u64, Delta::new(Vec::new(), Vec::new())?);
     let mut task = progress.task("runs", size.runs as u64);
     for run in 0..size.runs as u64 {
         let batches = (0..per_run).map(|i| Parts::new(run * per_run + i + 1)).collect::<Result<Vec<_>>>()?;
         let bytes = batches.iter().map(Parts::bytes).sum::<usize>() as f64;
-        let bodies = batches.iter().map(|parts| parts.0[0].len()).sum::<usize>() as f64;
         rates[0].push(rate(bytes, || {
             batches.iter().try_for_each(|parts| chain::commit(&store, &empty, Some(parts)))
         })?);
         rates[1].push(rate(bytes, || {
             batches.iter().try_for_each(|parts| log.append(&parts.0.each_ref().map(|blob| blob.as_bytes())))
         })?);
-        for (rates, raw) in rates[2..].iter_mut().zip([&tables, &blob_files]) {
-            rates.push(rate(bodies, || {
-                let mut numbered = batches.iter().zip(run * per_run + 1..);
-                numbered.try_for_each(|(parts, number)| raw.append(number, &parts.0[0]))
-            })?);
-        }
         task.update(run + 1, "");
     }
     store.close();
     let ratio = ratios(&rates[0], &rates[1]);
-    let layouts = ratios(&rates[3], &rates[2]);
-    let [store_rate, file_rate, tables_rate, blob_files_rate] = rates;
+    let [store_rate, file_rate] = rates;
     report.figures.extend([
         Figure::new("append_mb_per_s", "MB/s", store_rate),
         Figure::new("append_mb_per_s.file", "MB/s", file_rate),
         Figure::new("append_vs_file", "ratio", ratio),
-        Figure::new("append_mb_per_s.rocksdb_tables", "MB/s", tables_rate),
-        Figure::new("append_mb_per_s.rocksdb_blob_files", "MB/s", blob_files_rate),
-        Figure::new("append_blob_files_vs_tables", "ratio", layouts),
-    ]);
-    range_layouts(size, dir, [&tables, &blob_files], report)
-}
-
-/// Reads ranges in both of RocksDB's layouts, cold.
-fn range_layouts(size: &Size, dir: &Path, layouts: [&Raw; 2], report: &mut Report) -> Result<()> {
-    files::wait_until_quiet()?;
-    let mut rates: [Vec<f64>; 2] = Default::default();
-    for _ in 0..size.runs {
-        for (rates, raw) in rates.iter_mut().zip(layouts) {
-            files::drop_cached(dir)?;
-            rates.push(read_rate(|| raw.read_all(RANGE_BATCHES))?);
-        }
-    }
-    let [tables, blob_files] = rates;
-    report.figures.extend([
-        Figure::new("range_mb_per_s.rocksdb_tables", "MB/s", tables.clone()),
-        Figure::new("range_mb_per_s.rocksdb_blob_files", "MB/s", blob_files.clone()),
-        Figure::new("range_blob_files_vs_tables", "ratio", ratios(&blob_files, &tables)),
     ]);
     Ok(())
 }

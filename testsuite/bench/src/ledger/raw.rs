@@ -1,47 +1,9 @@
-//! RocksDB without any layer above it: the rival of serving, and the layout that the store does not use.
+//! RocksDB without any layer above it: the rival of serving.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use rocksdb::{DB, DBCompressionType, Options, ReadOptions, WriteOptions};
-
-/// The layout of values.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Layout {
-    /// In the table files, as in the store.
-    Tables,
-    /// In RocksDB's blob files; the tables hold references.
-    BlobFiles,
-}
-
-/// One database from batch number to value.
-pub(super) struct Raw(DB);
-
-impl Raw {
-    pub(super) fn create(path: &Path, layout: Layout) -> Result<Raw> {
-        let mut options = Options::default();
-        options.create_if_missing(true);
-        options.set_write_buffer_size(32 << 20);
-        options.set_compression_type(DBCompressionType::None);
-        if layout == Layout::BlobFiles {
-            options.set_enable_blob_files(true);
-            options.set_min_blob_size(4 << 10);
-            options.set_blob_file_size(32 << 20);
-            options.set_blob_compression_type(DBCompressionType::None);
-        }
-        Ok(Raw(DB::open(&options, path)?))
-    }
-
-    pub(super) fn append(&self, number: u64, value: &[u8]) -> Result<()> {
-        let mut options = WriteOptions::default();
-        options.set_sync(true);
-        Ok(self.0.put_opt(number.to_be_bytes(), value, &options)?)
-    }
-
-    pub(super) fn read_all(&self, run: u64) -> Result<u64> {
-        read_runs(self.0.raw_iterator_opt(uncached()), run)
-    }
-}
+use rocksdb::{DB, Options, ReadOptions};
 
 /// A store's own database, read by RocksDB alone while no store has it open.
 pub(super) struct Beneath(DB);

@@ -9,13 +9,12 @@ mod score;
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use slipstream_predict::Predictors;
 
 use self::replay::{Bench, Variant, Way};
 use super::{
     Aim, BenchOptions, Figure, Report,
     harness::ratios,
-    hints::{CACHED_DATA_MIB, Case, ColdState, Cost, Size},
+    hints::{ColdState, Cost, Size},
 };
 use slipnet::progress::Progress;
 
@@ -29,7 +28,7 @@ type Costs = BTreeMap<Variant, Vec<Cost>>;
 
 pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
     let size = Size::of(options);
-    let state = ColdState::open(options, &size, CACHED_DATA_MIB, progress)?;
+    let state = ColdState::open(options, &size, progress)?;
     progress.step("analysing contracts");
     let (programs, analysis) = analysis::measure(&state.cases);
     let bench = Bench::new(&state, &programs)?;
@@ -82,11 +81,6 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
             .into(),
     ];
     Ok(Report { bench: "predictors", runs: size.runs, figures, notes })
-}
-
-/// Returns predictors with a program for every contract that some blocks execute.
-pub(super) fn programs(cases: &[Case]) -> Predictors {
-    analysis::measure(cases).0.full
 }
 
 /// Returns the gain over a cold replay as a share of the gain from hints, run by run.
