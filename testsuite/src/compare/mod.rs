@@ -11,20 +11,12 @@ use std::fmt;
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 pub use runs::{RunsOptions, compare_runs, report_files};
-pub use statistics::{SAMPLES_MAX, median, quantile};
+pub use statistics::SAMPLES_MAX;
 
-/// The good direction of a measure.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Better {
-    /// Higher is better, as for throughput.
-    Higher,
-    /// Lower is better, as for latency, memory and other costs.
-    Lower,
-}
+use crate::{quantiles::median, report::Better};
 
 /// One quantity on both sides, with a sample per run.
 #[derive(Clone, Debug)]

@@ -15,24 +15,6 @@
 /// The most samples of one side. No benchmark of this project has more, and the exact count would take seconds.
 pub const SAMPLES_MAX: usize = 32;
 
-/// Returns the median; `None` without values.
-pub fn median(values: &[f64]) -> Option<f64> {
-    let mut values = values.to_vec();
-    values.sort_by(f64::total_cmp);
-    let half = values.len() / 2;
-    match (values.len(), values.len() % 2) {
-        (0, _) => None,
-        (_, 1) => Some(values[half]),
-        _ => Some((values[half - 1] + values[half]) / 2.0),
-    }
-}
-
-/// Returns the value below which this share of the sorted values lies; `None` without values.
-pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
-    let place = (sorted.len().checked_sub(1)? as f64 * share).round() as usize;
-    sorted.get(place).copied()
-}
-
 /// Returns the probability, if both sides are the same, that the ranks of `large` are at least as high as observed.
 ///
 /// Each side has 1 to [`SAMPLES_MAX`] samples.
@@ -102,13 +84,6 @@ mod tests {
         assert!((found - wanted).abs() < 1e-12, "{found} is not {wanted}");
     }
 
-    #[test]
-    fn quantiles_are_of_what_was_seen() {
-        assert_eq!(quantile(&[], 0.5), None);
-        assert_eq!(quantile(&[1.0, 2.0, 9.0], 0.5), Some(2.0));
-        assert_eq!(quantile(&[1.0, 2.0, 9.0], 0.99), Some(9.0));
-    }
-
     /// Goal: the values are those of Mann and Whitney's table I for n = 3, m = 3: U = 0 is 0.05, U = 1 is 0.1, U = 2 is
     /// 0.2.
     #[test]
@@ -152,13 +127,5 @@ mod tests {
         assert_eq!(below(0.05, &[0.04, 0.01, 0.03]), [false, true, false]);
         assert_eq!(below(0.05, &[0.02, 0.01, 0.04]), [true, true, true]);
         assert!(below(0.05, &[]).is_empty());
-    }
-
-    #[test]
-    fn medians() {
-        assert_eq!(
-            (median(&[]), median(&[3.0, 1.0, 2.0]), median(&[4.0, 1.0])),
-            (None, Some(2.0), Some(2.5))
-        );
     }
 }

@@ -15,19 +15,10 @@ use slipstream_types::{
 use super::DevnetOptions;
 use crate::{
     accounts::{Account, fee_recipient, node_key},
+    file_names::{CONFIG, DATA, GENESIS, KEY},
     manifest::Role,
     private_file::write_private,
 };
-
-pub(crate) const GENESIS: &str = "genesis.json";
-pub(crate) const CONFIG: &str = "node.yaml";
-pub(crate) const KEY: &str = "node.key";
-pub(crate) const DATA: &str = "data";
-/// Locked by the process that uses the data directory.
-pub(crate) const LOCK: &str = "LOCK";
-/// A file in the data directory with which a fault fills the disk. It holds no data.
-pub(crate) const FILLER: &str = "filler";
-pub(crate) const LOG: &str = "log";
 
 /// 1 January 2025. Fixed, so that a seed alone decides the chain's identity.
 const GENESIS_TIMESTAMP_MS: u64 = 1_735_689_600_000;

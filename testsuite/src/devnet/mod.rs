@@ -48,6 +48,7 @@ pub(crate) use self::{
 };
 use crate::{
     accounts::Account,
+    file_names,
     manifest::{self, Manifest, ManifestAccount},
 };
 
@@ -198,7 +199,7 @@ impl Devnet {
 
     /// The path of the chain's genesis file.
     pub fn genesis_file(&self) -> PathBuf {
-        self.directory.path.join(files::GENESIS)
+        self.directory.path.join(file_names::GENESIS)
     }
 
     /// Keeps the files when the devnet ends, and returns their directory.

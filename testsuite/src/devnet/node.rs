@@ -26,6 +26,7 @@ use super::{
 use crate::{
     accounts,
     file_lock::FileLock,
+    file_names,
     manifest::{ManifestNode, Role},
     rpc::Rpc,
 };
@@ -191,12 +192,12 @@ impl Node {
 
     /// Its data directory.
     pub fn data(&self) -> PathBuf {
-        self.dir.join(files::DATA)
+        self.dir.join(file_names::DATA)
     }
 
     /// The path of its configuration, node.yaml.
     pub fn config(&self) -> PathBuf {
-        self.dir.join(files::CONFIG)
+        self.dir.join(file_names::CONFIG)
     }
 
     /// Kills the node (`kill -9`) and removes its data. The data directory itself stays: it may be a mount point.
@@ -246,7 +247,7 @@ impl Node {
 
     /// Whether another process runs it, which is no child of this devnet.
     pub(super) fn runs_by_hand(&self) -> bool {
-        let lock = File::open(self.data().join(files::LOCK));
+        let lock = File::open(self.data().join(file_names::LOCK));
         self.process.is_none() && matches!(lock.map(FileLock::shared), Ok(Ok(None)))
     }
 
@@ -307,7 +308,7 @@ impl Node {
 
     /// The path of its log: the output of its processes.
     pub fn log(&self) -> PathBuf {
-        self.dir.join(files::LOG)
+        self.dir.join(file_names::LOG)
     }
 
     /// Returns the end of its log and the log's path, as a sentence for an error.

@@ -5,7 +5,8 @@ use std::{fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Devnet, Node, binary, files};
+use super::{Devnet, Node, binary};
+use crate::file_names;
 
 impl Devnet {
     /// Makes a node with the key and a copy of the data of a stopped node. It has its own directory and ports, and
@@ -45,7 +46,7 @@ pub fn copy_data(from: &Path, to: &Path) -> Result<()> {
         let kind = entry.file_type().with_context(|| format!("cannot read {}", path.display()))?;
         if kind.is_dir() {
             copy_data(&path, &copy)?;
-        } else if kind.is_file() && name != files::LOCK && name != files::FILLER {
+        } else if kind.is_file() && name != file_names::LOCK && name != file_names::FILLER {
             fs::copy(&path, &copy)
                 .with_context(|| format!("cannot copy {} to {}", path.display(), copy.display()))?;
         }
@@ -63,12 +64,12 @@ mod tests {
         let (from, to) = (dir.path().join("from"), dir.path().join("to"));
         fs::create_dir_all(from.join("db")).unwrap();
         fs::write(from.join("db/rows"), "rows").unwrap();
-        fs::write(from.join(files::LOCK), "").unwrap();
-        fs::write(from.join(files::FILLER), "full").unwrap();
+        fs::write(from.join(file_names::LOCK), "").unwrap();
+        fs::write(from.join(file_names::FILLER), "full").unwrap();
         copy_data(&from, &to).unwrap();
         assert_eq!(fs::read_to_string(to.join("db/rows")).unwrap(), "rows");
         // RocksDB's own lock in the database's directory has the same name; RocksDB creates both again.
-        assert!(!to.join(files::LOCK).exists() && !to.join(files::FILLER).exists());
+        assert!(!to.join(file_names::LOCK).exists() && !to.join(file_names::FILLER).exists());
         assert!(copy_data(&dir.path().join("none"), &to).unwrap_err().to_string().contains("none"));
     }
 }

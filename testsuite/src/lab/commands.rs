@@ -249,7 +249,7 @@ async fn show_logs(entry: &Entry, nodes: &[String], lines: usize, follow: bool) 
         // A name must not be a path.
         let is_name =
             !node.is_empty() && node.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        let path: PathBuf = dir.join(node).join(crate::devnet::files::LOG);
+        let path: PathBuf = dir.join(node).join(crate::file_names::LOG);
         ensure!(is_name && path.is_file(), "there is no node `{node}` in {}", dir.display());
         let label = if nodes.len() > 1 { format!("{node} | ") } else { String::new() };
         shown.push(Log::new(&path, &label));

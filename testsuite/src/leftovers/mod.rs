@@ -32,7 +32,7 @@ use rustix::{
 };
 use tempfile::TempDir;
 
-use crate::{devnet::files, file_lock::FileLock};
+use crate::{file_lock::FileLock, file_names};
 
 /// The name prefix of all temporary directories.
 const PREFIX: &str = "slipnet-";
@@ -296,7 +296,10 @@ fn node_that_runs(dir: &Path) -> Option<PathBuf> {
     let nodes = [dir.to_owned(), dir.join("nodes")];
     let places = nodes.iter().filter_map(|nodes| fs::read_dir(nodes).ok()).flatten().flatten();
     places.map(|place| place.path()).find(|node| {
-        matches!(File::open(node.join(files::DATA).join(files::LOCK)).map(FileLock::shared), Ok(Ok(None)))
+        matches!(
+            File::open(node.join(file_names::DATA).join(file_names::LOCK)).map(FileLock::shared),
+            Ok(Ok(None))
+        )
     })
 }
 

@@ -105,9 +105,9 @@ fn only_what_dead_runs_left_is_removed() {
 fn what_is_still_used_stays() {
     let base = tempfile::tempdir().unwrap();
     let dir = left(base.path(), "slipnet-used", &dead());
-    let data = dir.join("nodes/validator-0").join(files::DATA);
+    let data = dir.join("nodes/validator-0").join(file_names::DATA);
     fs::create_dir_all(&data).unwrap();
-    let lock = FileLock::exclusive(File::create(data.join(files::LOCK)).unwrap()).unwrap().unwrap();
+    let lock = FileLock::exclusive(File::create(data.join(file_names::LOCK)).unwrap()).unwrap().unwrap();
     let told = sweep_dirs(base.path(), &[]);
     assert!(
         matches!(&told[..], [line] if line.contains("validator-0 was started by hand and is running")),

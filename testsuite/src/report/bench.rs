@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Aim, Environment, Figure, Report};
-use crate::compare::Better;
 
 /// The figures of one benchmark, for scripts, comparisons and docs/benchmarks.md.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,6 +45,16 @@ pub struct BenchFigure {
     pub aim: Option<String>,
     /// Whether the aim is met; `None` without an aim.
     pub met: Option<bool>,
+}
+
+/// The good direction of a measure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// Higher is better, as for throughput.
+    Higher,
+    /// Lower is better, as for latency, memory and other costs.
+    Lower,
 }
 
 impl BenchReport {

@@ -24,7 +24,7 @@ mod run;
 mod search;
 mod series;
 
-pub use bench::{BenchFigure, BenchReport};
+pub use bench::{BenchFigure, BenchReport, Better};
 pub use collect::Collector;
 pub(crate) use collect::PEER_DIGITS;
 pub use environment::Environment;

@@ -53,7 +53,7 @@ impl Series {
     /// Returns the median; `None` for an empty series.
     pub fn median(&self) -> Option<f64> {
         let values: Vec<f64> = self.values().collect();
-        crate::compare::median(&values)
+        crate::quantiles::median(&values)
     }
 
     fn values(&self) -> impl Iterator<Item = f64> {

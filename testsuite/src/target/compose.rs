@@ -10,7 +10,7 @@ use super::{
     API_PORT, Blueprint, Member, NAME, NODE_IMAGE, PEERS_PORT, TOOLS_IMAGE, config, escaped, load, peers,
     sidecar, write_member, write_yaml,
 };
-use crate::devnet::files;
+use crate::file_names;
 
 /// The path of the devnet's directory in a container.
 const MOUNT: &str = "/devnet";
@@ -56,14 +56,14 @@ fn host(member: &Member) -> String {
 fn write_config(blueprint: &Blueprint, member: &Member) -> Result<()> {
     let mut config = config(blueprint, member, &peers(blueprint, member, host));
     config["role"] = json!(member.role.name());
-    config["data_dir"] = json!(files::DATA);
-    config["genesis"] = json!(format!("../{}", files::GENESIS));
-    config["key_file"] = json!(files::KEY);
+    config["data_dir"] = json!(file_names::DATA);
+    config["genesis"] = json!(format!("../{}", file_names::GENESIS));
+    config["key_file"] = json!(file_names::KEY);
     config["network"]["listen"] = json!(format!("0.0.0.0:{PEERS_PORT}"));
     config["api"]["listen"] = json!(format!("0.0.0.0:{API_PORT}"));
     config["api"]["allowed_hosts"] = json!([member.name]);
     let dir = write_member(&blueprint.dir, member)?;
-    let path = dir.join(files::CONFIG);
+    let path = dir.join(file_names::CONFIG);
     write_yaml(&path, "Written by slipnet. Relative paths start at this file's directory.", &config)
 }
 
@@ -75,14 +75,14 @@ fn port(blueprint: &Blueprint, place: usize) -> Option<u16> {
 
 fn service(blueprint: &Blueprint, place: usize, member: &Member) -> Result<Value> {
     let port = port(blueprint, place).context("there are too few ports from --base-port on")?;
-    let (name, genesis) = (&member.name, files::GENESIS);
+    let (name, genesis) = (&member.name, file_names::GENESIS);
     let mut service = json!({
         "image": NODE_IMAGE,
         // The image is built here: a registry's image of that name is somebody else's.
         "pull_policy": PULL,
         // The user that wrote the key, which nobody else can read.
         "user": format!("{}:{}", getuid().as_raw(), getgid().as_raw()),
-        "command": ["run", "--config", format!("{MOUNT}/{name}/{}", files::CONFIG)],
+        "command": ["run", "--config", format!("{MOUNT}/{name}/{}", file_names::CONFIG)],
         "volumes": [format!("./{genesis}:{MOUNT}/{genesis}:ro"), format!("./{name}:{MOUNT}/{name}")],
         "ports": [format!("127.0.0.1:{port}:{API_PORT}")],
         "stop_grace_period": "60s",

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Blueprint, Member, NAME, NODE_IMAGE, TOOLS_IMAGE, config, escaped, load, peers, sidecar, write_yaml, yaml,
 };
-use crate::{devnet::files, private_file::write_private};
+use crate::{file_names, private_file::write_private};
 
 /// The Secret of all nodes' keys.
 const SECRET: &str = "devnet-keys";
@@ -34,7 +34,7 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<String> {
     let load = json!({ "image": TOOLS_IMAGE, "args": escaped(&load(blueprint, service)) });
     let dir = &blueprint.dir;
     let (values, keys) = (dir.join("values.yaml"), dir.join("keys.yaml"));
-    let genesis = dir.join(files::GENESIS);
+    let genesis = dir.join(file_names::GENESIS);
     check_genesis(&genesis)?;
     // The image built by packaging/container; the chart's own version is that of a release.
     let image = json!({ "repository": NODE_IMAGE, "tag": "latest", "pullPolicy": PULL });

@@ -27,7 +27,7 @@ use crate::harness::{
 };
 use slipnet::{
     accounts::{Account, node_key},
-    compare::quantile,
+    quantiles::quantile,
     load::{self, LoadOptions, Rate},
     progress::Progress,
     rpc::Rpc,

@@ -19,7 +19,7 @@ use super::{
 };
 use slipnet::{
     accounts::node_key,
-    compare::quantile,
+    quantiles::quantile,
     devnet::{Devnet, DevnetOptions},
     load::{self, LoadOptions, Rate, Workload},
     progress::Progress,

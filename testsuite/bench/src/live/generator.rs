@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use serde_json::{Value, json};
 use slipnet::{
     accounts::Account,
-    compare::quantile,
+    quantiles::quantile,
     load::Chain,
     rpc::{Rpc, RpcError, quantity},
     signer::{Envelope, Fees, Request, Signed, sign},

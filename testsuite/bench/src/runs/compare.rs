@@ -7,7 +7,10 @@ use std::{
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use slipnet::compare::{Better, Comparison, Measure, Thresholds, judge, report_files};
+use slipnet::{
+    compare::{Comparison, Measure, Thresholds, judge, report_files},
+    report::Better,
+};
 
 use super::BenchRun;
 

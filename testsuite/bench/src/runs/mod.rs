@@ -73,10 +73,7 @@ impl BenchRun {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use slipnet::{
-        compare::Better,
-        report::{BenchFigure, BenchReport, Environment, Figure, Report},
-    };
+    use slipnet::report::{BenchFigure, BenchReport, Better, Environment, Figure, Report};
 
     use super::*;
 

@@ -9,8 +9,8 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use super::{Better, Comparison, Measure, SAMPLES_MAX, Thresholds, judge};
-use crate::report::{Environment, LoadSeries, NodeSeries, RunReport, Series, Total};
+use super::{Comparison, Measure, SAMPLES_MAX, Thresholds, judge};
+use crate::report::{Better, Environment, LoadSeries, NodeSeries, RunReport, Series, Total};
 
 /// The arguments of `slipnet compare`.
 #[derive(Clone, Debug, Args)]

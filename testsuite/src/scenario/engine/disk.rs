@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use crate::{devnet::files::FILLER, leftovers};
+use crate::{file_names::FILLER, leftovers};
 
 const BLOCK_BYTES: usize = 1 << 20;
 

@@ -10,7 +10,8 @@ use super::{
     over::{By, Over},
 };
 use crate::{
-    devnet::{Node, Process, copy_data, files},
+    devnet::{Node, Process, copy_data},
+    file_names,
     scenario::{
         names::{Place, VALIDATORS},
         plan::Harm,
@@ -202,7 +203,7 @@ impl Stage<'_> {
         let address = node.peer_address();
         let (_, listen) = address.split_once('@').context("the peer has no address")?;
         let orders = json!({
-            "key_file": node.dir().join(files::KEY),
+            "key_file": node.dir().join(file_names::KEY),
             "listen": listen,
             "peers": peers,
             "genesis": self.devnet.genesis_file(),

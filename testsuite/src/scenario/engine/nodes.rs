@@ -11,7 +11,8 @@ use tokio::task::JoinSet;
 use super::{RunOptions, Stage, catch::Behind, disk::SmallDisk, over, setup};
 use crate::{
     accounts::node_key,
-    devnet::{Newcomer, Node, NodeEnd, SyncMode, files},
+    devnet::{Newcomer, Node, NodeEnd, SyncMode},
+    file_names,
     manifest::Role,
     relay::{Links, Shape},
     rpc::Rpc,
@@ -33,7 +34,7 @@ pub(super) fn mount_disks(
     let mut disks = Vec::new();
     for place in names.all() {
         if let Some(mib) = setup::disk_mib(scenario, names, place) {
-            disks.push(SmallDisk::mount(&options.dir.join(names.name(place)).join(files::DATA), mib)?);
+            disks.push(SmallDisk::mount(&options.dir.join(names.name(place)).join(file_names::DATA), mib)?);
         }
     }
     Ok(disks)

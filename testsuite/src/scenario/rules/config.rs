@@ -9,7 +9,8 @@ use super::{
     at::{At, Checked},
 };
 use crate::{
-    devnet::{DevnetOptions, SyncMode, files},
+    devnet::{DevnetOptions, SyncMode},
+    file_names,
     manifest::Role,
     scenario::{engine::setup, model::Config, names::Place, parse::Problem},
 };
@@ -98,7 +99,7 @@ impl Rules<'_> {
     ) -> Result<NodeConfig, Problem> {
         let text = DevnetOptions { sync_mode, ..setup::alike(self.scenario) }.node_yaml(role);
         let loaded = Overrides::new([], overrides)
-            .and_then(|above| parse_with(&text, Path::new(files::CONFIG), &above));
+            .and_then(|above| parse_with(&text, Path::new(file_names::CONFIG), &above));
         loaded.map_err(|error| match error {
             ConfigError::Override { origin: Origin::Flag { key }, problem } => {
                 let twice = format!("{key}: ");

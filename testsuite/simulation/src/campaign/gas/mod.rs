@@ -20,7 +20,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 use anyhow::Result;
 use clap::Args;
 use slipnet::{
-    compare::quantile,
+    quantiles::quantile,
     progress::Progress,
     report::{Aim, Figure, Report},
 };

@@ -44,7 +44,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use slipnet::{compare::quantile, leftovers::RunDir, progress::Progress};
+use slipnet::{quantiles::quantile, leftovers::RunDir, progress::Progress};
 
 pub use attacker::AttackerOptions;
 pub use outcome::Summary;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use slipnet::{
-    compare::quantile,
+    quantiles::quantile,
     report::{Aim, Figure, Report},
 };
 

@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::Result;
 use parking_lot::Mutex;
-use slipnet::compare::quantile;
+use slipnet::quantiles::quantile;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(super) use wallet::Wallet;
