@@ -14,7 +14,7 @@
 //!  campaign   storage: killed processes, damaged files     siege: slipnet's devnet, attackers, honest load
 //!               gas: the slowest programs, and four validators that execute them
 //!               liar: a program in a validator's place, for scenarios of `slipnet run`
-//!  altered    an honest answer ─▶ a lie, for the peers of both sim and siege
+//!  lies       an honest answer ─▶ a lie, for the peers of sim, siege and a bench
 //! ```
 //!
 //! Invariants:
@@ -31,8 +31,8 @@
 //! assert_eq!("3..7".parse(), Ok(Seeds(3..7)));
 //! ```
 
-mod altered;
 pub mod campaign;
 pub mod cli;
+pub mod lies;
 pub mod model;
 pub mod sim;

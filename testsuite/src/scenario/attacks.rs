@@ -1,6 +1,10 @@
 //! [`ATTACKS`]: the names of the siege's attacks, for the rules. The attacks themselves are in a crate above this one.
+//! Those by servers are [`PeerLie`].
 
-/// The attacks of the siege, in the order of `slipnet campaign siege --list`. A test of the siege compares the two.
+use super::fault::PeerLie;
+
+/// The attacks of the siege that are not by servers, in the order of `slipnet campaign siege --list`. A test of the
+/// siege compares the two.
 pub const ATTACKS: &[&str] = &[
     // HTTP.
     "slow-headers",
@@ -52,47 +56,6 @@ pub const ATTACKS: &[&str] = &[
     "forged-announcements",
     "noise-broadcasts",
     "untaken-broadcasts",
-    // Lying servers.
-    "snapshot-lure",
-    "snapshot-lure-ground",
-    "snapshot-drip",
-    "stalling-servers",
-    "unasked-hints",
-    "oversized-answers",
-    "literal-blobs",
-    "corrupt-answers",
-    "forged-heads",
-    "garbage-answers",
-    "foreign-genesis",
-    "strange-signatures",
-    "grafted-batches",
-    "changed-money",
-    "hidden-rows",
-    "changed-rows",
-    "false-hints",
-    "unsigned-heads",
-    "empty-promises",
-    "short-ranges",
-    "empty-ranges",
-    "shifted-ranges",
-    "missing-parts",
-    "changed-headers",
-    "unsigned-ranges",
-    "useless-hints",
-    "huge-hints",
-    "false-offers",
-    "subtle-offers",
-    "changed-ancestry",
-    "swapped-siblings",
-    "other-code",
-    "corrupt-range-deltas",
-    "padded-range-deltas",
-    "false-validators",
-    "repeated-epochs",
-    "reversed-epochs",
-    "false-genesis",
-    "late-answers",
-    "busy-servers",
     // Transactions.
     "junk-transactions",
     "bad-signatures",
@@ -107,10 +70,12 @@ pub const ATTACKS: &[&str] = &[
 
 /// Checks that an attack of this name exists. The error is the most similar name.
 pub(super) fn known(name: &str) -> Result<(), &'static str> {
-    if ATTACKS.contains(&name) {
+    let servers = PeerLie::ALL.iter().map(|lie| lie.of_program());
+    let all = ATTACKS.iter().copied().chain(servers);
+    if all.clone().any(|attack| attack == name) {
         return Ok(());
     }
-    Err(nearest(name, ATTACKS.iter().copied()))
+    Err(nearest(name, all))
 }
 
 /// Returns the most similar name.
@@ -123,7 +88,6 @@ pub(super) fn nearest(name: &str, all: impl Iterator<Item = &'static str>) -> &'
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::fault::PeerLie;
 
     /// Goal: every attack that a scenario can ask for has a name in the siege, and a typo finds the intended name.
     #[test]

@@ -27,9 +27,9 @@ use crate::harness::{
 };
 use slipnet::{
     accounts::{Account, node_key},
-    quantiles::quantile,
     load::{self, LoadOptions, Rate},
     progress::Progress,
+    quantiles::quantile,
     rpc::Rpc,
 };
 

@@ -19,10 +19,10 @@ use super::{
 };
 use slipnet::{
     accounts::node_key,
-    quantiles::quantile,
     devnet::{Devnet, DevnetOptions},
     load::{self, LoadOptions, Rate, Workload},
     progress::Progress,
+    quantiles::quantile,
 };
 
 /// Rates that are tried in turn until one is not sustained. The full load is the last one that is also sustained in the

@@ -12,8 +12,8 @@ use rayon::prelude::*;
 use serde_json::{Value, json};
 use slipnet::{
     accounts::Account,
-    quantiles::quantile,
     load::Chain,
+    quantiles::quantile,
     rpc::{Rpc, RpcError, quantity},
     signer::{Envelope, Fees, Request, Signed, sign},
 };

@@ -9,40 +9,31 @@ use slipstream_network::{
 use slipstream_storage::Store;
 use slipstream_sync::{
     SyncServer,
-    protocol::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, Range, RangeBatch, Request, answer_bytes_expected},
+    protocol::{REQUEST_BYTES_MAX, Request, answer_bytes_expected},
 };
-use slipstream_types::{Blob, CodecError, bounded::BoundedVec, codec};
+use slipstream_types::codec;
 
-use slipnet::accounts::node_key;
+use slipnet::{accounts::node_key, scenario::fault::PeerLie};
+use slipnet_simulation::lies::{Reach, tell};
 
-/// When a dripping peer answers: just before the asker's deadline, by default 10 s.
-const DRIP: Duration = Duration::from_millis(9_500);
+/// When a late peer answers: just before the asker's deadline, by default 10 s.
+const LATE: Duration = Duration::from_millis(9_500);
 const SEED: &str = "slipnet-bench-peer";
 
-/// How a hostile peer answers range requests. Its summaries are true, so that nodes ask it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, strum::VariantArray)]
-pub(super) enum Lie {
-    /// Changes a byte of a body or delta.
-    Corrupt,
-    /// Never answers a request.
-    Stall,
-    /// Leaves out the second half of the batches.
-    Short,
-    /// Answers truthfully, half a second before the deadline.
-    Drip,
-    /// Changes a header, so that its proof no longer covers it.
-    Forge,
-}
-
-impl Lie {
-    /// All lies, in the order in which hostile peers get them.
-    pub(super) const ALL: &'static [Lie] = <Lie as strum::VariantArray>::VARIANTS;
-}
+/// How hostile peers answer range requests, in the order in which they get these lies. Their summaries are true, so that
+/// nodes ask them.
+const LIES: [PeerLie; 5] = [
+    PeerLie::CorruptAnswers,
+    PeerLie::StallingServers,
+    PeerLie::ShortRanges,
+    PeerLie::LateAnswers,
+    PeerLie::ChangedHeaders,
+];
 
 /// The handler of one peer.
 pub(super) struct Peer {
     server: SyncServer,
-    lie: Option<Lie>,
+    lie: Option<PeerLie>,
 }
 
 impl Peer {
@@ -53,47 +44,23 @@ impl Peer {
 
     async fn answer(&self, peer: PeerId, payload: Vec<u8>) -> Result<Payload, Refusal> {
         let request = codec::decode("sync request", &payload, REQUEST_BYTES_MAX);
-        let is_range = matches!(request, Ok(Request::Range(_)));
-        let lie = self.lie.filter(|_| is_range);
+        let lie = request.ok().filter(|request| matches!(request, Request::Range(_))).zip(self.lie);
         match lie {
-            Some(Lie::Stall) => return std::future::pending().await,
-            Some(Lie::Drip) => tokio::time::sleep(DRIP).await,
+            Some((_, PeerLie::StallingServers)) => return std::future::pending().await,
+            Some((_, PeerLie::LateAnswers)) => tokio::time::sleep(LATE).await,
             _ => {}
         }
         let answer = self.server.handle(peer, payload).await?;
-        match lie {
-            Some(lie) => changed(lie, &answer.into_bytes())
-                .map(Payload::from)
-                .map_err(|error| Refusal::failed(error.to_string())),
-            None => Ok(answer),
-        }
+        let Some((request, lie)) = lie else { return Ok(answer) };
+        let told = changed(lie, &request, answer.into_vec());
+        told.map(Payload::from).map_err(|error| Refusal::failed(error.to_string()))
     }
 }
 
-fn changed(lie: Lie, answer: &[u8]) -> Result<Vec<u8>, CodecError> {
-    let mut range: Range = codec::decode("range", answer, ANSWER_BYTES_MAX)?;
-    let mut batches = range.batches.to_vec();
-    let middle = batches.len() / 2;
-    match lie {
-        Lie::Corrupt => corrupt(&mut batches[middle])?,
-        Lie::Short => batches.truncate(middle),
-        Lie::Forge => batches[middle].header.gas_used ^= 1,
-        Lie::Stall | Lie::Drip => {}
-    }
-    range.batches = BoundedVec::new(batches)?;
-    codec::encode("range", &range)
-}
-
-fn corrupt(batch: &mut RangeBatch) -> Result<(), CodecError> {
-    for part in [&mut batch.body, &mut batch.delta] {
-        if let Some(blob) = part.take() {
-            let mut bytes = blob.into_bytes();
-            let last = bytes.len() - 1;
-            bytes[last] ^= 1;
-            *part = Some(Blob::from_bytes(bytes)?);
-        }
-    }
-    Ok(())
+/// Tells the lie about the middle batch.
+fn changed(lie: PeerLie, request: &Request, answer: Vec<u8>) -> Result<Vec<u8>> {
+    let told = tell(lie, request, &answer, Reach::Drawn(&mut |batches| batches / 2))?;
+    Ok(told.unwrap_or(answer))
 }
 
 impl Handler for Peer {
@@ -128,7 +95,7 @@ impl Peers {
     pub(crate) async fn start(stores: impl IntoIterator<Item = Store>, hostile: usize) -> Result<Peers> {
         let mut peers = Peers { networks: Vec::new() };
         for (store, index) in stores.into_iter().zip(0u32..) {
-            let lie = ((index as usize) < hostile).then(|| Lie::ALL[index as usize % Lie::ALL.len()]);
+            let lie = ((index as usize) < hostile).then(|| LIES[index as usize % LIES.len()]);
             let handler = Arc::new(Peer { server: SyncServer::new(store), lie });
             let listen = "127.0.0.1:0".parse().expect("a constant");
             let config = NetworkConfig { listen, ..NetworkConfig::default() };
@@ -166,7 +133,7 @@ mod tests {
     use slipstream_storage::StorageConfig;
     use slipstream_sync::{
         Trust,
-        protocol::{Parts, RangeRequest},
+        protocol::{ANSWER_BYTES_MAX, Parts, Range, RangeRequest},
         verify,
     };
 
@@ -182,15 +149,20 @@ mod tests {
         let parts = Parts::BODY.with(Parts::DELTA);
         let first = slipstream_types::BatchNumber::new(1);
         let request = RangeRequest { first, batches_max: 4, bytes_max: 1 << 20, parts };
-        let payload = codec::encode("request", &Request::Range(request)).unwrap();
+        let asked = Request::Range(request);
+        let payload = codec::encode("request", &asked).unwrap();
         let asker = node_key(SEED, 9).public();
         let answer = SyncServer::new(store).handle(asker, payload).await.unwrap().into_vec();
         let trust = Trust::of_genesis(&source.genesis);
-        for &lie in Lie::ALL {
-            let bytes = changed(lie, &answer).unwrap();
+        for lie in LIES {
+            let bytes = changed(lie, &asked, answer.clone()).unwrap();
             let range: Range = codec::decode("range", &bytes, ANSWER_BYTES_MAX).unwrap();
             let verified = verify::range(range, &request, 4, &trust);
-            assert_eq!(verified.is_ok(), matches!(lie, Lie::Stall | Lie::Drip), "{lie:?}: {verified:?}");
+            assert_eq!(
+                verified.is_ok(),
+                matches!(lie, PeerLie::StallingServers | PeerLie::LateAnswers),
+                "{lie:?}: {verified:?}"
+            );
         }
     }
 }

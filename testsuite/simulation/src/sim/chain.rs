@@ -22,7 +22,7 @@ use slipstream_types::{
     keccak256,
 };
 
-use crate::altered::falsify;
+use crate::lies::falsify;
 
 /// Batches of the true ledger.
 pub(super) const BATCHES: u64 = 130;

@@ -201,12 +201,11 @@ impl Server {
                     return Ok(Answer::honest(Ok(honest)));
                 }
                 let lie = fitting[rng.random_range(0..fitting.len())];
-                let question =
-                    Question { request: &request, honest: &honest, head: self.head(certified), known };
+                let question = Question { request: &request, honest: &honest, known };
                 let told = lie.tell(question, rng)?.filter(|told| *told != honest);
-                fired.extend(told.as_ref().map(|_| lie.fault()));
+                fired.extend(told.as_ref().and_then(|_| lie.fault()));
                 let is_lie = told.is_some() && lie.is_provable();
-                let what = told.as_ref().map(|_| format!("{lie:?}"));
+                let what = told.as_ref().map(|_| lie.name());
                 Ok(Answer { bytes: Ok(told.unwrap_or(honest)), is_lie, lie: what })
             }
             _ => Ok(Answer::honest(self.honest(certified, request, fired)?)),

@@ -36,8 +36,9 @@ pub struct Fault {
 }
 
 /// The kinds of faults.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[strum(serialize_all = "snake_case")]
 pub enum What {
     /// Kills a node (`kill -9`); starts it again at the end.
     Kill(Target),
@@ -127,8 +128,9 @@ pub enum What {
 
 /// How a validator lies. The first two are mistakes of an operator. The others need the program `slipnet-simulation`,
 /// which replaces the validator, with its key and at its address, in the chain's first epoch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Lie {
     /// It runs twice, with the same key and a copy of its data, and each instance hears some of the others. A primary
     /// then orders two batches with the same number.
@@ -183,15 +185,7 @@ impl Lie {
     pub(super) fn of_program(&self) -> Option<&'static str> {
         match self {
             Lie::Twin { .. } | Lie::OldState => None,
-            Lie::DoubleVote => Some("double-vote"),
-            Lie::WrongRoot => Some("wrong-root"),
-            Lie::Garbage => Some("garbage"),
-            Lie::SplitVotes => Some("split-votes"),
-            Lie::Complaints => Some("complaints"),
-            Lie::HiddenPrepares => Some("hidden-prepares"),
-            Lie::InventedPrepares => Some("invented-prepares"),
-            Lie::Anything => Some("anything"),
-            Lie::EmptyBatches => Some("empty-batches"),
+            lie => Some(lie.into()),
         }
     }
 }
@@ -225,25 +219,7 @@ impl Target {
 impl What {
     /// Returns its name in the file.
     pub fn name(&self) -> &'static str {
-        match self {
-            What::Kill(_) => "kill",
-            What::Pause(_) => "pause",
-            What::Restart(_) => "restart",
-            What::Wipe(_) => "wipe",
-            What::BitFlip(_) => "bit_flip",
-            What::FullDisk(_) => "full_disk",
-            What::SlowDisk { .. } => "slow_disk",
-            What::ClockJump { .. } => "clock_jump",
-            What::LyingValidator { .. } => "lying_validator",
-            What::LyingPeers { .. } => "lying_peers",
-            What::Upgrade { .. } => "upgrade",
-            What::Link { .. } => "link",
-            What::Partition { .. } => "partition",
-            What::Attack { .. } => "attack",
-            What::ExportSnapshot(_) => "export_snapshot",
-            What::AddValidator(_) => "add_validator",
-            What::RemoveValidator(_) => "remove_validator",
-        }
+        self.into()
     }
 
     /// Returns its target, if it affects nodes.

@@ -1,11 +1,23 @@
-//! [`PeerLie`]: the lies of the peers that a fault gives to nodes.
+//! [`PeerLie`]: the catalogue of peers' lies. Scenarios name them, servers of the siege and of simulations tell them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The lie of peers that a fault gives to nodes. They get true data from an honest node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::VariantArray)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    strum::VariantArray,
+    strum::IntoStaticStr,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum PeerLie {
     /// They announce a head 1,000 batches ahead, with the signatures of the true one.
     ForgedHeads,
@@ -96,48 +108,7 @@ impl PeerLie {
 
     /// Returns the lie's name in the liars' program.
     pub fn of_program(self) -> &'static str {
-        match self {
-            PeerLie::ForgedHeads => "forged-heads",
-            PeerLie::GarbageAnswers => "garbage-answers",
-            PeerLie::CorruptAnswers => "corrupt-answers",
-            PeerLie::OversizedAnswers => "oversized-answers",
-            PeerLie::StallingServers => "stalling-servers",
-            PeerLie::SnapshotLure => "snapshot-lure",
-            PeerLie::SnapshotLureGround => "snapshot-lure-ground",
-            PeerLie::SnapshotDrip => "snapshot-drip",
-            PeerLie::UnaskedHints => "unasked-hints",
-            PeerLie::LiteralBlobs => "literal-blobs",
-            PeerLie::ForeignGenesis => "foreign-genesis",
-            PeerLie::StrangeSignatures => "strange-signatures",
-            PeerLie::GraftedBatches => "grafted-batches",
-            PeerLie::ChangedMoney => "changed-money",
-            PeerLie::HiddenRows => "hidden-rows",
-            PeerLie::ChangedRows => "changed-rows",
-            PeerLie::FalseHints => "false-hints",
-            PeerLie::UnsignedHeads => "unsigned-heads",
-            PeerLie::EmptyPromises => "empty-promises",
-            PeerLie::ShortRanges => "short-ranges",
-            PeerLie::EmptyRanges => "empty-ranges",
-            PeerLie::ShiftedRanges => "shifted-ranges",
-            PeerLie::MissingParts => "missing-parts",
-            PeerLie::ChangedHeaders => "changed-headers",
-            PeerLie::UnsignedRanges => "unsigned-ranges",
-            PeerLie::UselessHints => "useless-hints",
-            PeerLie::HugeHints => "huge-hints",
-            PeerLie::FalseOffers => "false-offers",
-            PeerLie::SubtleOffers => "subtle-offers",
-            PeerLie::ChangedAncestry => "changed-ancestry",
-            PeerLie::SwappedSiblings => "swapped-siblings",
-            PeerLie::OtherCode => "other-code",
-            PeerLie::CorruptRangeDeltas => "corrupt-range-deltas",
-            PeerLie::PaddedRangeDeltas => "padded-range-deltas",
-            PeerLie::FalseValidators => "false-validators",
-            PeerLie::RepeatedEpochs => "repeated-epochs",
-            PeerLie::ReversedEpochs => "reversed-epochs",
-            PeerLie::FalseGenesis => "false-genesis",
-            PeerLie::LateAnswers => "late-answers",
-            PeerLie::BusyServers => "busy-servers",
-        }
+        self.into()
     }
 
     /// Its name in the file.
@@ -151,12 +122,12 @@ impl PeerLie {
     }
 
     /// Returns the lie of an attack of the siege; `None` if the attack is not by servers.
-    pub(in crate::scenario) fn of_attack(name: &str) -> Option<PeerLie> {
+    pub fn of_attack(name: &str) -> Option<PeerLie> {
         PeerLie::ALL.iter().copied().find(|lie| lie.of_program() == name)
     }
 
     /// Whether a node that hears it has proof.
-    pub(in crate::scenario) fn can_be_proven(self) -> bool {
+    pub fn can_be_proven(self) -> bool {
         matches!(
             self,
             PeerLie::ForgedHeads

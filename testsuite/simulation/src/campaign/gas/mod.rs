@@ -20,8 +20,8 @@ use std::{fmt, path::PathBuf, time::Duration};
 use anyhow::Result;
 use clap::Args;
 use slipnet::{
-    quantiles::quantile,
     progress::Progress,
+    quantiles::quantile,
     report::{Aim, Figure, Report},
 };
 use slipstream_types::limits::TRANSACTION_GAS_MAX;

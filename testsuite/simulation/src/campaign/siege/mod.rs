@@ -44,7 +44,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use slipnet::{quantiles::quantile, leftovers::RunDir, progress::Progress};
+use slipnet::{leftovers::RunDir, progress::Progress, quantiles::quantile};
 
 pub use attacker::AttackerOptions;
 pub use outcome::Summary;

@@ -146,7 +146,7 @@ fn habit(habit: &Habit) -> String {
         Habit::Honest => "honest".to_owned(),
         Habit::Flapping => "honest, but its connections come and go".to_owned(),
         Habit::Lying(lies) => {
-            let lies: Vec<_> = lies.iter().map(|lie| format!("{lie:?}")).collect();
+            let lies: Vec<_> = lies.iter().map(|lie| lie.name()).collect();
             format!("lies: {}", lies.join(", "))
         }
         Habit::Stalling => "answers only requests for summaries".to_owned(),

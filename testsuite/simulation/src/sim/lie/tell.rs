@@ -1,79 +1,69 @@
-//! Each lie's change to an honest answer.
+//! Each lie's change to an honest answer. Those that need nothing but the answer are told by [`lies::tell`].
 
 use anyhow::Result;
 use rand::{Rng, rngs::StdRng, seq::IndexedMutRandom};
+use slipnet::scenario::fault::PeerLie;
 use slipstream_sync::{
     answer,
-    protocol::{ANSWER_BYTES_MAX, Codes, EpochEnds, Headers, Offer, Range, Request, Summary, Survey},
+    protocol::{ANSWER_BYTES_MAX, EpochEnds, Offer, Range, RangeRequest, Request, Summary, Survey},
 };
 use slipstream_types::{
     AccountValue, BatchNumber, Blob, BlobKind, Certificate, Delta, StateValue, bounded::BoundedVec, codec,
-    hints::HINTS_VERSION, tree::StateRangeProof,
+    hints::HINTS_VERSION,
 };
 
-use super::{super::chain::Chain, Lie, Question, expired, waste};
-use crate::altered::{self, RowLie};
+use super::{super::chain::Chain, Lie, Question, expired};
+use crate::lies::{self, Reach, edited, huge_hints};
 
 impl Lie {
     /// Turns an honest answer into the lie; `None` if the answer has no place for it.
     pub(in super::super) fn tell(self, question: Question<'_>, rng: &mut StdRng) -> Result<Option<Vec<u8>>> {
-        let Question { request, honest, head, known } = question;
+        let Question { request, honest, known } = question;
         match (self, request) {
             (Lie::Expired, Request::Summary) => expired::summary(honest, known),
             (Lie::Expired, _) => expired::range(honest, known),
-            (Lie::Padded, Request::RangeDelta(request)) => waste::padded(honest, request),
-            (Lie::Garbage, _) => {
+            (Lie::Peer(PeerLie::PaddedRangeDeltas), Request::RangeDelta(request)) => {
+                let rows = Chain::canonical().state(request.to).iter();
+                lies::pad(honest, rows.map(|(key, value)| (*key, *value)))
+            }
+            (Lie::Peer(PeerLie::GarbageAnswers), _) => {
                 let len = rng.random_range(0..300);
                 Ok(Some((0..len).map(|_| rng.random()).collect()))
             }
-            (_, Request::Summary) => self.summary(honest, head).map(Some),
-            (Lie::Shifted, Request::Range(range)) => {
-                let later = slipstream_sync::protocol::RangeRequest { first: range.first.next(), ..*range };
+            (Lie::Peer(PeerLie::UnsignedHeads), Request::Summary) => {
+                edited("summary", honest, |summary: &mut Summary| {
+                    let Some(head) = &mut summary.head else { return Ok(false) };
+                    *head = one_signature_less(head)?;
+                    Ok(true)
+                })
+            }
+            (Lie::Peer(PeerLie::ShiftedRanges), Request::Range(range)) => {
+                let later = RangeRequest { first: range.first.next(), ..*range };
                 Ok(other_answer(&Chain::canonical().store, &Request::Range(later)))
             }
-            (Lie::Stranger, Request::Range(_)) => Ok(other_answer(&Chain::forged().store, request)),
+            (Lie::Peer(PeerLie::StrangeSignatures), Request::Range(_)) => {
+                Ok(other_answer(&Chain::forged().store, request))
+            }
             (_, Request::Range(_)) => self.range(request, honest, rng),
-            (_, Request::Offer { .. }) => {
-                let mut offer: Offer = codec::decode("offer", honest, ANSWER_BYTES_MAX)?;
-                match (self, &mut offer.passed) {
-                    (Lie::Offer, Some(passed)) if rng.random() => passed.header.gas_used += 1,
-                    (Lie::Offer, passed @ Some(_)) if rng.random() => *passed = None,
-                    (Lie::Offer, _) if rng.random() => offer.genesis_proof = Default::default(),
-                    (Lie::Offer, _) => offer.header.state_root.0[0] ^= 1,
-                    _ => offer.header.gas_used += 1,
-                }
-                Ok(Some(codec::encode("offer", &offer)?))
+            (Lie::Peer(PeerLie::FalseOffers), Request::Offer { .. }) => {
+                edited("offer", honest, |offer: &mut Offer| {
+                    match &mut offer.passed {
+                        Some(passed) if rng.random() => passed.header.gas_used += 1,
+                        passed @ Some(_) if rng.random() => *passed = None,
+                        _ if rng.random() => offer.genesis_proof = Default::default(),
+                        _ => offer.header.state_root.0[0] ^= 1,
+                    }
+                    Ok(true)
+                })
             }
-            (_, Request::Headers { .. }) => {
-                let mut answer: Headers = codec::decode("headers", honest, ANSWER_BYTES_MAX)?;
-                let mut headers = answer.headers.to_vec();
-                if let Some(header) = headers.choose_mut(rng) {
-                    header.gas_used += 1;
-                }
-                answer.headers = BoundedVec::new(headers)?;
-                Ok(Some(codec::encode("headers", &answer)?))
-            }
-            (_, Request::Survey { .. }) => {
-                let mut answer: Survey = codec::decode("survey", honest, ANSWER_BYTES_MAX)?;
+            (_, Request::Survey { .. }) => edited("survey", honest, |answer: &mut Survey| {
                 let mut headers = answer.headers.to_vec();
                 if let Some(placed) = headers.choose_mut(rng) {
                     placed.header.totals.gas /= 2;
                 }
                 answer.headers = BoundedVec::new(headers)?;
-                Ok(Some(codec::encode("survey", &answer)?))
-            }
-            (_, Request::Chunk { .. }) => self.chunk(honest, rng),
-            (_, Request::RangeProof { .. }) => {
-                let mut proof: StateRangeProof = codec::decode("proof", honest, ANSWER_BYTES_MAX)?;
-                altered::swap_siblings(&mut proof);
-                Ok(Some(codec::encode("proof", &proof)?))
-            }
-            (_, Request::Codes { .. }) => {
-                let mut answer: Codes = codec::decode("codes", honest, ANSWER_BYTES_MAX)?;
-                altered::other_code(&mut answer)?;
-                Ok(Some(codec::encode("codes", &answer)?))
-            }
-            (_, Request::RangeDelta(_)) => Ok(Some(flip(Blob::from_bytes(honest.to_vec())?).into_bytes())),
+                Ok(true)
+            }),
             (_, Request::ReverseDelta { .. }) => {
                 let mut entries = Delta::open(&Blob::from_bytes(honest.to_vec())?)?.entries().to_vec();
                 let Some(entry) = entries.choose_mut(rng) else { return Ok(None) };
@@ -86,8 +76,7 @@ impl Lie {
                 let content = Delta::new(entries, Vec::new())?.content()?;
                 Ok(Some(Blob::compress(BlobKind::Delta, &content)?.into_bytes()))
             }
-            (_, Request::Epochs { .. }) => {
-                let mut ends: EpochEnds = codec::decode("epoch ends", honest, ANSWER_BYTES_MAX)?;
+            (_, Request::Epochs { .. }) => edited("epoch ends", honest, |ends: &mut EpochEnds| {
                 let mut certificates = ends.certificates.to_vec();
                 if let Some(end) = certificates.last_mut() {
                     let strangers = Chain::forged().store.epoch_ends(end.info.epoch, 1)?;
@@ -95,32 +84,13 @@ impl Lie {
                         strangers.into_iter().next().and_then(|end| end.info.next_validators);
                 }
                 ends.certificates = BoundedVec::new(certificates)?;
-                Ok(Some(codec::encode("epoch ends", &ends)?))
+                Ok(true)
+            }),
+            (Lie::Peer(lie), _) => {
+                lies::tell(lie, request, honest, Reach::Drawn(&mut |count| rng.random_range(0..count)))
             }
-            (_, Request::Subtrees(_)) => {
-                let mut answer = honest.to_vec();
-                if let Some(byte) = answer.choose_mut(rng) {
-                    *byte ^= 1;
-                }
-                Ok(Some(answer))
-            }
-            (_, Request::Origin { .. }) => Ok(None),
+            (Lie::Body | Lie::Delta | Lie::Receipts, _) => Ok(None),
         }
-    }
-
-    fn summary(self, honest: &[u8], head: BatchNumber) -> Result<Vec<u8>> {
-        let mut summary: Summary = codec::decode("summary", honest, ANSWER_BYTES_MAX)?;
-        match (self, &mut summary.head) {
-            (Lie::ForgedHead, Some(certificate)) => {
-                certificate.info.number = certificate.info.number.after(1_000);
-            }
-            (Lie::NoQuorum, Some(certificate)) => {
-                *certificate = one_signature_less(certificate)?;
-            }
-            (Lie::ForeignChain, _) => altered::foreign(&mut summary),
-            _ => altered::promise_everything(&mut summary, head)?,
-        }
-        Ok(codec::encode("summary", &summary)?)
     }
 
     fn range(self, request: &Request, honest: &[u8], rng: &mut StdRng) -> Result<Option<Vec<u8>>> {
@@ -137,17 +107,10 @@ impl Lie {
                 batch.receipts = Some(others);
             }
             Lie::Delta => batches[at].delta = batches[at].delta.take().map(flip),
-            Lie::Money => {
-                altered::give_money(&mut batches[at])?;
-            }
-            Lie::Short => batches.truncate(batches.len() / 2 + 1),
-            Lie::Empty => batches.clear(),
-            Lie::Missing => (batches[at].body, batches[at].delta) = (None, None),
-            Lie::Header => batches[at].header.gas_used += 1,
-            Lie::RangeNoQuorum => {
+            Lie::Peer(PeerLie::UnsignedRanges) => {
                 range.certificate = one_signature_less(&range.certificate)?;
             }
-            Lie::Grafted => {
+            Lie::Peer(PeerLie::GraftedBatches) => {
                 let Some(forged) = other_answer(&Chain::forged().store, request) else { return Ok(None) };
                 let forged: Range = codec::decode("range", &forged, ANSWER_BYTES_MAX)?;
                 let last = forged.batches.last().map(|batch| batch.header.number);
@@ -158,40 +121,28 @@ impl Lie {
                 range.certificate = later.certificate.clone();
                 batches = forged.batches.into_inner();
             }
-            Lie::UselessHints => {
+            Lie::Peer(PeerLie::UselessHints) => {
                 let hints = useless_hints(rng)?;
                 let none = rng.random();
                 batches
                     .iter_mut()
                     .for_each(|batch| batch.hints = if none { None } else { Some(hints.clone()) });
             }
-            Lie::Literal => {
-                let mut any = false;
-                for batch in &mut batches {
-                    any |= altered::undo_compression(batch)?;
-                }
-                if !any {
-                    return Ok(None);
-                }
-            }
-            Lie::HugeHints | Lie::UnaskedHints => {
-                batches[at].hints = Some(altered::huge_hints()?);
-            }
-            Lie::FalseValues => {
+            Lie::Peer(PeerLie::UnaskedHints) => batches[at].hints = Some(huge_hints()?),
+            Lie::Peer(PeerLie::FalseHints) => {
                 for batch in &mut batches {
                     let made = Chain::canonical().batch(batch.header.number);
                     batch.hints = made.and_then(|made| made.false_hints.clone());
                 }
             }
-            _ => return Ok(None),
+            Lie::Peer(PeerLie::LiteralBlobs) => {
+                return lies::tell(PeerLie::LiteralBlobs, request, honest, Reach::Everywhere);
+            }
+            Lie::Peer(lie) => return lies::tell(lie, request, honest, Reach::Drawn(&mut |_| at)),
+            Lie::Expired => return Ok(None),
         }
         range.batches = BoundedVec::new(batches)?;
         Ok(Some(codec::encode("range", &range)?))
-    }
-
-    fn chunk(self, honest: &[u8], rng: &mut StdRng) -> Result<Option<Vec<u8>>> {
-        let lie = if self == Lie::ChangedRow { RowLie::Changed } else { RowLie::Hidden };
-        altered::row(honest, lie, |rows| rng.random_range(0..rows))
     }
 }
 

@@ -4,6 +4,7 @@
 use std::num::{NonZeroU32, NonZeroU64};
 
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
+use slipnet::scenario::fault::PeerLie;
 use slipstream_executor::{ExecutorConfig, HintsMode};
 use slipstream_storage::StorageConfig;
 use slipstream_sync::{Mode, SyncConfig};
@@ -96,20 +97,20 @@ fn servers(rng: &mut StdRng) -> Vec<Server> {
     }
     // One kind of liar, so that one lie's cost is the cost of finding out that kind.
     let lies = [
-        Lie::Promises,
-        Lie::Offer,
-        Lie::SubtleOffer,
-        Lie::Headers,
-        Lie::HiddenRow,
-        Lie::ChangedRow,
-        Lie::Padded,
+        PeerLie::EmptyPromises,
+        PeerLie::FalseOffers,
+        PeerLie::SubtleOffers,
+        PeerLie::ChangedAncestry,
+        PeerLie::HiddenRows,
+        PeerLie::ChangedRows,
+        PeerLie::PaddedRangeDeltas,
     ];
     let liar = match rng.random_range(0..6) {
         0 | 1 => Habit::Pretending,
         2 => Habit::Trickling,
         3 => Habit::Busy,
         4 => Habit::Stalling,
-        _ => Habit::Lying(lies.choose(rng).copied().into_iter().collect()),
+        _ => Habit::Lying(lies.choose(rng).copied().map(Lie::Peer).into_iter().collect()),
     };
     // A promise counts for more if other peers repeat it.
     for _ in 0..rng.random_range(1..5) {

@@ -1,6 +1,7 @@
 //! The servers of a world, and their habits.
 
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
+use slipnet::scenario::fault::PeerLie;
 use slipstream_types::PublicKey;
 
 use super::{
@@ -48,11 +49,12 @@ pub(super) fn servers(troubles: &Troubles, rng: &mut StdRng) -> Vec<Server> {
     if troubles.snapshots {
         // One lie each: a liar that is found out cannot tell another. Code, siblings and range deltas are rarely
         // requested.
-        let code = [Lie::Code, Lie::Code, Lie::Siblings];
-        let range_deltas = [Lie::RangeDelta, Lie::RangeDelta, Lie::Padded, Lie::Padded];
-        let rows = [Lie::Offer, Lie::HiddenRow, Lie::ChangedRow];
-        for lie in code.into_iter().chain(range_deltas).chain(rows) {
-            more(Habit::Lying(vec![lie]), rng.random_range(1..3), rng);
+        let code = [PeerLie::OtherCode, PeerLie::OtherCode, PeerLie::SwappedSiblings];
+        let corrupt = [PeerLie::CorruptRangeDeltas, PeerLie::CorruptRangeDeltas];
+        let padded = [PeerLie::PaddedRangeDeltas, PeerLie::PaddedRangeDeltas];
+        let rows = [PeerLie::FalseOffers, PeerLie::HiddenRows, PeerLie::ChangedRows];
+        for lie in code.into_iter().chain(corrupt).chain(padded).chain(rows) {
+            more(Habit::Lying(vec![Lie::Peer(lie)]), rng.random_range(1..3), rng);
         }
         let lies: Vec<Lie> = Lie::ABOUT_SNAPSHOTS.choose_multiple(rng, 4).copied().collect();
         lies.into_iter().for_each(|lie| more(Habit::Lying(vec![lie]), 1, rng));
@@ -63,11 +65,11 @@ pub(super) fn servers(troubles: &Troubles, rng: &mut StdRng) -> Vec<Server> {
         }
         // Several peers of each kind: a lone stranger's offer is ignored while two peers offer something else, and
         // range deltas are rarely requested.
-        for habit in [Habit::Trickling, Habit::Lying(vec![Lie::Padded])] {
+        for habit in [Habit::Trickling, Habit::Lying(vec![Lie::Peer(PeerLie::PaddedRangeDeltas)])] {
             more(habit, if rng.random_bool(0.7) { ALIKE } else { 0 }, rng);
         }
-        for lie in [Lie::Literal, Lie::UnaskedHints] {
-            more(Habit::Lying(vec![lie]), usize::from(rng.random_bool(0.6)), rng);
+        for lie in [PeerLie::LiteralBlobs, PeerLie::UnaskedHints] {
+            more(Habit::Lying(vec![Lie::Peer(lie)]), usize::from(rng.random_bool(0.6)), rng);
         }
     }
     if troubles.colluders {

@@ -25,7 +25,8 @@ fn servers_lie_to_whom_is_told_of_them_and_others_attack() {
         format!("{GROUP}faults: [{{ at: 1s, for: 9s, what: {{ attack: {{ name: {name}, victim: f }} }} }}]\n")
     };
     let among = |name: &str| format!("topology: {{ groups: [{{ name: f, joins: 9s, among: {name} }}] }}\n");
-    for name in crate::scenario::ATTACKS {
+    let servers = PeerLie::ALL.iter().map(|lie| lie.of_program());
+    for name in crate::scenario::ATTACKS.iter().copied().chain(servers) {
         let (attacks, stands) = (attack(name), among(name));
         match PeerLie::of_attack(name) {
             Some(lie) => {

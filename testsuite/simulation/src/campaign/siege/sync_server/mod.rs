@@ -12,6 +12,7 @@ use std::{
 use anyhow::{Context, Result};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use slipnet::scenario::fault::PeerLie;
 use slipstream_network::{
     Handler, Network, NetworkConfig, Payload, PeerAddress, PeerId, Protocol, Refusal, RequestLimits,
     Transport,
@@ -26,14 +27,14 @@ use tokio::time::sleep;
 pub(super) use self::kinds::all;
 use self::{
     changes::{bargains, lures, told},
-    kinds::{Liars, Lie},
+    kinds::{Liars, shows_in},
 };
 use super::{
     attack::{Attack, Crowd, Face, Facts, Field, Tally},
     quic::keep,
     wire::fresh_key,
 };
-use crate::altered;
+use crate::lies;
 
 /// Almost an asking node's whole deadline of 10 s.
 const LATE: Duration = Duration::from_millis(9_500);
@@ -54,17 +55,16 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 
 impl Attack for Liars {
     fn facts(&self) -> Facts {
-        let mode = self.lie.shows_in();
-        let facts = Facts::new(Face::Server, self.name, self.about).joined(mode);
+        let facts = Facts::new(Face::Server, self.lie.of_program(), self.about).joined(shows_in(self.lie));
         match self.lie {
-            Lie::Stall => facts.quick(),
-            Lie::FalseGenesis => facts.joined_by_waypoint().quick(),
+            PeerLie::StallingServers => facts.quick(),
+            PeerLie::FalseGenesis => facts.joined_by_waypoint().quick(),
             _ => facts,
         }
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
-        let (lie, is_ground) = (self.lie, self.is_ground);
+        let lie = self.lie;
         let Crowd { count, first } = field.target.liars.unwrap_or(Crowd { count: self.count, first: 0 });
         Box::pin(async move {
             let victim: PublicKey =
@@ -73,7 +73,10 @@ impl Attack for Liars {
             let mut entries = Vec::new();
             let crowd = Crowded::default();
             for index in 0..count {
-                let key = if is_ground { ground_key(&victim) } else { fresh_key() };
+                let key = match lie {
+                    PeerLie::SnapshotLureGround => ground_key(&victim),
+                    _ => fresh_key(),
+                };
                 let (network, address) = listen(&field, (lie, crowd.clone()), &key, first + index).await?;
                 entries.push(PeerAddress { id: key.public(), address }.to_string());
                 networks.push(network);
@@ -109,7 +112,7 @@ fn place(seed: u64, peer: &PublicKey) -> u64 {
 /// Starts a liar, and connects it with its source of true answers.
 async fn listen(
     field: &Field,
-    (lie, crowd): (Lie, Crowded),
+    (lie, crowd): (PeerLie, Crowded),
     key: &SecretKey,
     index: usize,
 ) -> Result<(Arc<Network>, SocketAddr)> {
@@ -145,7 +148,7 @@ async fn listen(
 
 /// The handler of one liar. It and its network reference each other; both last as long as the process.
 struct Liar {
-    lie: Lie,
+    lie: PeerLie,
     upstream: PeerId,
     network: OnceLock<Arc<Network>>,
     tally: Arc<Tally>,
@@ -163,7 +166,7 @@ impl Crowded {
         let mut made = self.0.lock();
         match &*made {
             Some(blob) => Ok(blob.clone()),
-            None => Ok(made.insert(altered::crowded(genesis)?).clone()),
+            None => Ok(made.insert(lies::crowded(genesis)?).clone()),
         }
     }
 }
@@ -177,12 +180,13 @@ impl Liar {
             return self.truth(&request).await.map_err(|error| Refusal::failed(error.to_string()));
         }
         self.tally.tried();
-        if self.lie == Lie::Lure && request != Request::Summary {
+        let is_lure = matches!(self.lie, PeerLie::SnapshotLure | PeerLie::SnapshotLureGround);
+        if is_lure && request != Request::Summary {
             self.tally.done();
             sleep(LATE).await;
             return Err(Refusal::busy(Duration::ZERO, "ask again in a moment"));
         }
-        if self.lie == Lie::BusyServers && request != Request::Summary {
+        if self.lie == PeerLie::BusyServers && request != Request::Summary {
             self.tally.done();
             return Err(Refusal::busy(BUSY, "ask again in a second"));
         }
@@ -191,39 +195,43 @@ impl Liar {
 
     async fn answer(&self, mut request: Request) -> Result<Vec<u8>> {
         let answer = match (self.lie, &mut request) {
-            (Lie::Lure, Request::Summary) => self.summary(lures).await?,
-            (Lie::Drip, Request::Summary) => self.summary(bargains).await?,
-            (Lie::Garbage, _) => (0..GARBAGE_BYTES).map(|_| rand::random()).collect(),
-            (Lie::Stall, Request::Summary | Request::Epochs { .. }) => self.truth(&request).await?,
-            (Lie::Stall, _) => {
+            (PeerLie::SnapshotLure | PeerLie::SnapshotLureGround, Request::Summary) => {
+                self.summary(lures).await?
+            }
+            (PeerLie::SnapshotDrip, Request::Summary) => self.summary(bargains).await?,
+            (PeerLie::GarbageAnswers, _) => (0..GARBAGE_BYTES).map(|_| rand::random()).collect(),
+            (PeerLie::StallingServers, Request::Summary | Request::Epochs { .. }) => {
+                self.truth(&request).await?
+            }
+            (PeerLie::StallingServers, _) => {
                 self.tally.done();
                 std::future::pending().await
             }
-            (Lie::Drip, Request::Chunk { bytes_max, .. }) => {
+            (PeerLie::SnapshotDrip, Request::Chunk { bytes_max, .. }) => {
                 sleep(DRIP_INTERVAL).await;
                 *bytes_max = DRIP_BYTES;
                 self.truth(&request).await?
             }
-            (Lie::Oversized, _) => vec![0; OVERSIZED_BYTES],
-            (Lie::ShortRanges, Request::Range(range)) if range.batches_max > 1 => {
+            (PeerLie::OversizedAnswers, _) => vec![0; OVERSIZED_BYTES],
+            (PeerLie::ShortRanges, Request::Range(range)) if range.batches_max > 1 => {
                 range.batches_max /= 2;
                 self.truth(&request).await?
             }
-            (Lie::ShiftedRanges, Request::Range(range)) => {
+            (PeerLie::ShiftedRanges, Request::Range(range)) => {
                 range.first = range.first.next();
                 self.truth(&request).await?
             }
-            (Lie::LateAnswers, asked) if *asked != Request::Summary => {
+            (PeerLie::LateAnswers, asked) if *asked != Request::Summary => {
                 sleep(LATE).await;
                 self.truth(&request).await?
             }
-            (Lie::FalseGenesis, Request::Origin { .. }) => {
+            (PeerLie::FalseGenesis, Request::Origin { .. }) => {
                 let truth = self.truth(&request).await?;
                 let mut origin: Origin = codec::decode("origin", &truth, ANSWER_BYTES_MAX)?;
                 origin.genesis = self.crowd.of(&origin.genesis)?;
                 codec::encode("origin", &origin)?
             }
-            (Lie::PaddedRangeDeltas, Request::RangeDelta(asked)) => {
+            (PeerLie::PaddedRangeDeltas, Request::RangeDelta(asked)) => {
                 let asked = *asked;
                 let truth = self.truth(&request).await?;
                 let Some(padded) = self.padded(&truth, asked).await? else { return Ok(truth) };
@@ -265,7 +273,7 @@ impl Liar {
         let RangeDeltaRequest { to, first, last, .. } = asked;
         let chunk = Request::Chunk { number: to, first, last, bytes_max: PADDING_BYTES_MAX };
         let chunk: StateChunk = Blob::from_bytes(self.truth(&chunk).await?)?.open(BlobKind::StateChunk)?;
-        altered::pad(truth, chunk.rows.into_inner())
+        lies::pad(truth, chunk.rows.into_inner())
     }
 }
 
@@ -287,8 +295,6 @@ impl Handler for Liar {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-
-    use slipnet::scenario::fault::PeerLie;
 
     use super::*;
 

@@ -1,7 +1,10 @@
-//! Altered copies of true answers, for the simulator's peers and the siege's servers.
+//! How the lies of [`PeerLie`](slipnet::scenario::fault::PeerLie) are told: by the simulator's peers, the siege's
+//! servers and a bench's.
 //!
 //! Each function turns an honest answer, or a part of one, into a lie. It draws no random numbers: the caller decides
 //! where to lie.
+
+mod tell;
 
 use std::collections::BTreeSet;
 
@@ -20,6 +23,9 @@ use slipstream_types::{
     tree::StateRangeProof,
 };
 
+pub(crate) use tell::edited;
+pub use tell::{Reach, tell};
+
 /// A genesis digest that belongs to no chain.
 const FOREIGN_GENESIS: Digest = Digest([7; 32]);
 /// The number of literals from which LZ4 stores their length in bytes after the token.
@@ -33,7 +39,7 @@ const PROMISED: u64 = 3;
 
 /// A lie about one row of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum RowLie {
+enum RowLie {
     /// The row is left out.
     Hidden,
     /// The row's account has one wei more, or its slot one more.
@@ -41,7 +47,7 @@ pub(crate) enum RowLie {
 }
 
 /// Gives the summary another chain's genesis.
-pub(crate) fn foreign(summary: &mut Summary) {
+fn foreign(summary: &mut Summary) {
     summary.genesis = FOREIGN_GENESIS;
 }
 
@@ -54,7 +60,7 @@ pub(crate) fn signed_by(stranger: &SecretKey, certificate: &Certificate) -> Resu
 }
 
 /// Returns the certificate with too few signatures: one, or zero if the certificate had only one.
-pub(crate) fn under_signed(certificate: &Certificate) -> Result<Certificate> {
+fn under_signed(certificate: &Certificate) -> Result<Certificate> {
     let kept = usize::from(certificate.signatures.len() > 1);
     let signatures = BoundedVec::new(certificate.signatures[..kept].to_vec())?;
     Ok(Certificate { signatures, ..certificate.clone() })
@@ -62,7 +68,7 @@ pub(crate) fn under_signed(certificate: &Certificate) -> Result<Certificate> {
 
 /// Promises all batches, and a snapshot of each of the last batches up to `head`, as large as a true one. Without a
 /// true snapshot it offers none.
-pub(crate) fn promise_everything(summary: &mut Summary, head: BatchNumber) -> Result<()> {
+fn promise_everything(summary: &mut Summary, head: BatchNumber) -> Result<()> {
     summary.bodies_from = Some(BatchNumber::GENESIS);
     summary.receipts_from = Some(BatchNumber::GENESIS);
     summary.deltas_from = Some(BatchNumber::GENESIS);
@@ -75,12 +81,12 @@ pub(crate) fn promise_everything(summary: &mut Summary, head: BatchNumber) -> Re
 }
 
 /// Swaps the siblings of a range's two ends.
-pub(crate) fn swap_siblings(proof: &mut StateRangeProof) {
+fn swap_siblings(proof: &mut StateRangeProof) {
     std::mem::swap(&mut proof.left, &mut proof.right);
 }
 
 /// Returns code other than what was requested: it rotates the codes, or makes one up if there is only one.
-pub(crate) fn other_code(answer: &mut Codes) -> Result<()> {
+fn other_code(answer: &mut Codes) -> Result<()> {
     let mut codes = answer.codes.to_vec();
     codes.rotate_left(1);
     if codes.len() < 2 {
@@ -131,7 +137,7 @@ pub(crate) fn pad(
 }
 
 /// Changes the first header, and links each later one to its predecessor: only the certified ledger reveals the change.
-pub(crate) fn graft(batches: &mut [RangeBatch]) {
+fn graft(batches: &mut [RangeBatch]) {
     let mut parent = None;
     for RangeBatch { header, .. } in batches {
         match parent {
@@ -143,7 +149,7 @@ pub(crate) fn graft(batches: &mut [RangeBatch]) {
 }
 
 /// Gives each account of the batch's delta one wei more. Returns false if it has none.
-pub(crate) fn give_money(batch: &mut RangeBatch) -> Result<bool> {
+fn give_money(batch: &mut RangeBatch) -> Result<bool> {
     let Some(blob) = &batch.delta else { return Ok(false) };
     let delta = Delta::open(blob)?;
     let mut entries = delta.entries().to_vec();
@@ -161,7 +167,7 @@ pub(crate) fn give_money(batch: &mut RangeBatch) -> Result<bool> {
 
 /// Returns a snapshot's chunk with a lie about one row; `place` picks the row from the number of rows. Returns `None`
 /// if the chunk has no row there.
-pub(crate) fn row(chunk: &[u8], lie: RowLie, place: impl FnOnce(usize) -> usize) -> Result<Option<Vec<u8>>> {
+fn row(chunk: &[u8], lie: RowLie, place: impl FnOnce(usize) -> usize) -> Result<Option<Vec<u8>>> {
     let mut chunk: StateChunk = Blob::from_bytes(chunk.to_vec())?.open(BlobKind::StateChunk)?;
     let mut rows = chunk.rows.to_vec();
     if rows.is_empty() {
@@ -196,7 +202,7 @@ pub(crate) fn falsify(rows: &mut [RowBefore]) {
 
 /// Returns hints of the same keys with a false value of each. No validator vouches for them. Returns `None` if the
 /// batch comes without a body or hints.
-pub(crate) fn false_hints(batch: &RangeBatch) -> Result<Option<Blob>> {
+fn false_hints(batch: &RangeBatch) -> Result<Option<Blob>> {
     let (Some(body), Some(true_hints)) = (&batch.body, &batch.hints) else { return Ok(None) };
     let body: Body = body.open(BlobKind::Body)?;
     let decoded = body.transactions.iter().map(|raw| Transaction::decode_any(&raw[..]));
@@ -211,15 +217,12 @@ pub(crate) fn false_hints(batch: &RangeBatch) -> Result<Option<Blob>> {
 }
 
 /// Undoes the compression of all parts of a batch. Returns false if it has none.
-pub(crate) fn undo_compression(batch: &mut RangeBatch) -> Result<bool> {
+fn undo_compression(batch: &mut RangeBatch) -> Result<bool> {
     each_part(batch, |kind, blob| literal(kind, &blob.content(kind)?))
 }
 
 /// Changes all parts of a batch that its header commits to. Returns false if it has none.
-pub(crate) fn each_part(
-    batch: &mut RangeBatch,
-    change: impl Fn(BlobKind, &Blob) -> Result<Blob>,
-) -> Result<bool> {
+fn each_part(batch: &mut RangeBatch, change: impl Fn(BlobKind, &Blob) -> Result<Blob>) -> Result<bool> {
     let parts = [
         (BlobKind::Body, &mut batch.body),
         (BlobKind::Receipts, &mut batch.receipts),
