@@ -5,31 +5,12 @@ use std::path::{Path, PathBuf};
 use alloy_primitives::Address;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+pub use slipstream_config::Role;
 
 use crate::accounts::Account;
 
 /// The file name of a manifest in a devnet's directory.
 pub const FILE: &str = "manifest.json";
-
-/// A node's role in its chain.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Proposes and certifies batches.
-    Validator,
-    /// Follows the validators' batches.
-    Fullnode,
-}
-
-impl Role {
-    /// The role's name in node.yaml.
-    pub fn name(self) -> &'static str {
-        match self {
-            Role::Validator => "validator",
-            Role::Fullnode => "fullnode",
-        }
-    }
-}
 
 /// A devnet's description for other tools.
 #[derive(Clone, Debug, Serialize, Deserialize)]

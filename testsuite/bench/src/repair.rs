@@ -5,10 +5,10 @@
 //! snapshot transfers the chunks of 1 MiB that a restore requests, compressed. The floor is the wrong rows alone, as if
 //! they were known in advance.
 
-use std::{fs, ops::ControlFlow, path::Path, sync::Arc, time::Instant};
+use std::{fs, ops::ControlFlow, path::Path, time::Instant};
 
 use anyhow::{Context, Result, ensure};
-use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, PeerId, Protocol, Refusal};
+use slipstream_network::MemoryHub;
 use slipstream_storage::{Repair, StorageConfig, Store, plain_database};
 use slipstream_sync::{
     SyncServer,
@@ -16,7 +16,7 @@ use slipstream_sync::{
 };
 use slipstream_types::{Blob, BlobKind, Path as StatePath, PublicKey, state::ROW_BYTES_MAX};
 
-use super::{Aim, BenchOptions, Figure, Report, snapshot::source};
+use super::{Aim, BenchOptions, Figure, Report, harness::handler::serving, snapshot::source};
 use slipnet::progress::Progress;
 
 /// The number of rows, and of repairs.
@@ -25,23 +25,6 @@ const QUICK: (u64, usize) = (100_000, 3);
 /// One row in this many is wrong.
 const WRONG_ONE_IN: usize = 1_000;
 const CHUNK_BYTES: usize = 1 << 20;
-
-struct Served(SyncServer);
-
-impl Handler for Served {
-    fn request<'a>(
-        &'a self,
-        peer: PeerId,
-        _protocol: Protocol,
-        payload: Vec<u8>,
-    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
-        Box::pin(self.0.handle(peer, payload))
-    }
-
-    fn message<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
-        Box::pin(async {})
-    }
-}
 
 pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
     let (rows, runs) = if options.quick { QUICK } else { FULL };
@@ -164,9 +147,9 @@ fn spoil(dir: &Path, run: usize) -> Result<u64> {
 
 async fn repair_from(store: &Store, dir: &Path) -> Result<RepairReport> {
     let (hub, [server, node]) = (MemoryHub::new(), [1, 2].map(|id| PublicKey([id; 32])));
-    hub.join(server, Arc::new(Served(SyncServer::new(store.clone()))));
+    hub.join(server, serving(SyncServer::new(store.clone())));
     let empty = SyncServer::new(Store::memory(&config()));
-    let transport = hub.join(node, Arc::new(Served(empty)));
+    let transport = hub.join(node, serving(empty));
     ensure!(hub.connect(node, server), "the nodes are not connected");
     let dir = dir.to_owned();
     let session = tokio::task::spawn_blocking(move || Repair::open(&config(), &dir)).await??;

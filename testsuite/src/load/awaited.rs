@@ -42,13 +42,10 @@ fn not_ready(rpc: &Rpc, longest: Duration, why: &str) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tokio::{
-        io::{AsyncReadExt, AsyncWriteExt},
-        net::{TcpListener, TcpSocket},
-        task::JoinHandle,
-    };
+    use tokio::net::TcpSocket;
 
     use super::*;
+    use crate::load::fake_node;
 
     fn options(submit: Vec<Rpc>) -> LoadOptions {
         LoadOptions { submit, ..LoadOptions::default() }
@@ -60,25 +57,6 @@ mod tests {
         held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let rpc = Rpc::new(&held.local_addr().unwrap().to_string()).unwrap();
         (held, rpc)
-    }
-
-    /// Starts a node that has no batch when it is asked for the first time.
-    async fn node() -> (JoinHandle<()>, Rpc) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let rpc = Rpc::new(&listener.local_addr().unwrap().to_string()).unwrap();
-        let server = tokio::spawn(async move {
-            for head in std::iter::once("0x0").chain(std::iter::repeat("0x1")) {
-                let (mut stream, _) = listener.accept().await.unwrap();
-                let mut request = vec![0; 4_096];
-                let _ = stream.read(&mut request).await;
-                let body = json!({ "jsonrpc": "2.0", "id": 0, "result": head }).to_string();
-                let length = body.len();
-                let answer =
-                    format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
-                let _ = stream.write_all(answer.as_bytes()).await;
-            }
-        });
-        (server, rpc)
     }
 
     /// Goal: a load with `--wait` names the node that never answered, and why.
@@ -95,10 +73,10 @@ mod tests {
     /// Goal: a node that answers but has no batch yet is asked again until it has one.
     #[tokio::test]
     async fn a_load_begins_once_its_nodes_have_a_batch() {
-        let (server, rpc) = node().await;
+        let mut heads = std::iter::once("0x0").chain(std::iter::repeat("0x1"));
+        let rpc = fake_node::start(move |_| fake_node::result(json!(heads.next()))).await;
         let begin = Instant::now();
         all(&options(vec![rpc]), Duration::from_secs(60)).await.unwrap();
         assert!(begin.elapsed() >= POLL, "it did not wait for a batch");
-        server.abort();
     }
 }

@@ -30,6 +30,8 @@ mod auditor;
 mod awaited;
 mod command;
 mod commits;
+#[cfg(test)]
+mod fake_node;
 mod feed;
 mod fleet;
 mod lane;

@@ -279,37 +279,16 @@ pub(super) async fn prepare(
 
 #[cfg(test)]
 mod tests {
-    use tokio::{
-        io::{AsyncReadExt, AsyncWriteExt},
-        net::TcpListener,
-    };
-
     use super::*;
+    use crate::load::fake_node;
 
-    /// Starts a node that answers the calls of [`Chain::connect`], one per connection.
+    /// Starts a node that answers the calls of [`Chain::connect`].
     async fn node() -> Rpc {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let rpc = Rpc::new(&listener.local_addr().unwrap().to_string()).unwrap();
-        tokio::spawn(async move {
-            while let Ok((mut stream, _)) = listener.accept().await {
-                let (mut request, mut part) = (String::new(), [0; 4_096]);
-                while !request.contains("params") {
-                    match stream.read(&mut part).await {
-                        Ok(0) | Err(_) => break,
-                        Ok(length) => request += &String::from_utf8_lossy(&part[..length]),
-                    }
-                }
-                let result = match request.contains("eth_chainId") {
-                    true => json!("0x5"),
-                    false => json!({ "baseFeePerGas": "0x64" }),
-                };
-                let body = json!({ "jsonrpc": "2.0", "id": 0, "result": result }).to_string();
-                let head =
-                    format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
-                let _ = stream.write_all((head + &body).as_bytes()).await;
-            }
-        });
-        rpc
+        let result = |request: &str| match request.contains("eth_chainId") {
+            true => json!("0x5"),
+            false => json!({ "baseFeePerGas": "0x64" }),
+        };
+        fake_node::start(move |request| fake_node::result(result(request))).await
     }
 
     /// Goal: if a load's first node is down, commits are read from the next one that answers. If none does, the error

@@ -9,6 +9,7 @@ pub(super) mod chain;
 pub(super) mod child;
 pub(super) mod files;
 pub(super) mod follower;
+pub(super) mod handler;
 pub(super) mod kept;
 pub(super) mod node;
 pub(super) mod relay;

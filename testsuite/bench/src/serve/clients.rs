@@ -1,24 +1,19 @@
 //! Clients that send the requests of followers: a summary, then aligned ranges one after another, up to the head. They
 //! check only the cheap parts of answers, so that on two cores the server has the CPU.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
-use slipstream_network::{
-    BoxFuture, Handler, Network, NetworkConfig, Payload, PeerAddress, PeerId, Protocol, Refusal,
-    RequestLimits, Transport,
-};
+use slipstream_network::{Network, NetworkConfig, PeerAddress, Protocol, RequestLimits, Transport};
 use slipstream_sync::{
     SyncConfig,
     protocol::{ANSWER_BYTES_MAX, Parts, Range, RangeRequest, Request, Summary},
 };
 use slipstream_types::{BatchNumber, codec};
 
+use crate::harness::handler::refusing;
 use slipnet::accounts::node_key;
 
 /// The deadline of a request: the node's default.
@@ -107,7 +102,7 @@ async fn client(index: u32, peer: PeerAddress, start: Instant) -> Result<(u64, u
     tokio::time::sleep_until(start.into()).await;
     let listen = "127.0.0.1:0".parse().expect("a constant");
     let config = NetworkConfig { listen, peers: vec![peer.into()], ..NetworkConfig::default() };
-    let network = Network::start(&config, &node_key(SEED, index), Arc::new(Silent)).await?;
+    let network = Network::start(&config, &node_key(SEED, index), refusing()).await?;
     let begin = Instant::now();
     while network.peers().is_empty() {
         ensure!(begin.elapsed() < CONNECT_DEADLINE, "the server did not connect in time");
@@ -137,24 +132,6 @@ async fn client(index: u32, peer: PeerAddress, start: Instant) -> Result<(u64, u
     }
     network.shutdown().await;
     Ok((bytes, refused))
-}
-
-/// A handler that refuses every request.
-struct Silent;
-
-impl Handler for Silent {
-    fn request<'a>(
-        &'a self,
-        _peer: PeerId,
-        _protocol: Protocol,
-        _payload: Vec<u8>,
-    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
-        Box::pin(async { Err(Refusal::not_kept("this node serves no requests")) })
-    }
-
-    fn message<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
-        Box::pin(async {})
-    }
 }
 
 #[cfg(test)]

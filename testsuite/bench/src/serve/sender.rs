@@ -1,16 +1,15 @@
 //! The floor of serving: the same answers over the same transport, by a handler that looks them up in memory.
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc};
+use std::{collections::HashMap, future::ready, path::PathBuf, sync::Arc};
 
 use anyhow::{Result, anyhow};
-use slipstream_network::{
-    BoxFuture, Handler, Network, NetworkConfig, Payload, PeerAddress, PeerId, Protocol, Refusal,
-};
+use slipstream_network::{BoxFuture, Network, NetworkConfig, Payload, PeerAddress, Refusal};
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{SyncServer, protocol::Request};
 use slipstream_types::{BatchNumber, SecretKey, codec};
 
 use super::clients::{after, range_request};
+use crate::harness::handler::Answering;
 use slipnet::{accounts::node_key, output::print_line};
 
 const SEED: &str = "slipnet-bench-sender";
@@ -29,9 +28,13 @@ pub struct SenderOptions {
 pub(crate) async fn run(options: SenderOptions) -> Result<()> {
     let key = node_key(SEED, 0);
     let answers = answers(&options).await?;
+    let handler = Arc::new(Answering(move |_, payload| -> BoxFuture<'static, _> {
+        let answer = answers.get(&payload).cloned().map(Payload::from);
+        Box::pin(ready(answer.ok_or_else(|| Refusal::not_kept("no such answer"))))
+    }));
     let listen = "127.0.0.1:0".parse().expect("a constant");
     let config = NetworkConfig { listen, ..NetworkConfig::default() };
-    let network = Network::start(&config, &key, Arc::new(Sender { answers })).await?;
+    let network = Network::start(&config, &key, handler).await?;
     let address = PeerAddress { id: key.public(), address: network.local_address() };
     print_line(&format!("{READY}{address}"))?;
     Err(anyhow!("the network failed: {}", network.failed().await))
@@ -59,29 +62,4 @@ async fn answers(options: &SenderOptions) -> Result<HashMap<Vec<u8>, Vec<u8>>> {
     }
     store.close();
     Ok(answers)
-}
-
-struct Sender {
-    answers: HashMap<Vec<u8>, Vec<u8>>,
-}
-
-impl Handler for Sender {
-    fn request<'a>(
-        &'a self,
-        _peer: PeerId,
-        _protocol: Protocol,
-        payload: Vec<u8>,
-    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
-        Box::pin(async move {
-            self.answers
-                .get(&payload)
-                .cloned()
-                .map(Payload::from)
-                .ok_or_else(|| Refusal::not_kept("no such answer"))
-        })
-    }
-
-    fn message<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
-        Box::pin(async {})
-    }
 }

@@ -37,16 +37,35 @@ pub(super) async fn run(
     progress: Progress,
 ) -> Result<Runs> {
     progress.step("mixed: two peers that keep different things");
-    let bodies =
-        Keeper::start(0, "replay", "", "  prune:\n    deltas: 1\n", server, source, genesis, dir).await?;
-    let deltas = Keeper::start(1, "delta", "  history: false\n", "", server, source, genesis, dir).await?;
-    let relays = [Relay::start(bodies.0.address(), ONE_WAY)?, Relay::start(deltas.0.address(), ONE_WAY)?];
+    let peers = vec![server.peer_at(server.address())];
+    let bodies = NodeOptions {
+        mode: "replay",
+        storage: "  prune:\n    deltas: 1\n".to_owned(),
+        peers: peers.clone(),
+        ..NodeOptions::default()
+    };
+    let deltas =
+        NodeOptions { mode: "delta", sync: "  history: false\n".to_owned(), peers, ..NodeOptions::default() };
+    let keeper = |index: u32, options: NodeOptions| async move {
+        let dir = dir.join(format!("keeper-{index}"));
+        let mut node = NodeProcess::start(&dir, genesis, &node_key(KEEPER_SEED, index), &options).await?;
+        let begin = std::time::Instant::now();
+        while node.head().await? < source.head.get() {
+            node.check_alive()?;
+            ensure!(begin.elapsed() < DEADLINE, "a peer did not reach the head in time");
+            tokio::time::sleep(POLL).await;
+        }
+        anyhow::Ok(node)
+    };
+    // Two nodes that follow the whole chain, and keep a part of its history.
+    let (bodies, deltas) = (keeper(0, bodies).await?, keeper(1, deltas).await?);
+    let relays = [Relay::start(bodies.address(), ONE_WAY)?, Relay::start(deltas.address(), ONE_WAY)?];
     let peers = [&bodies, &deltas].into_iter().zip(&relays);
     let supply = Supply {
         source,
         genesis,
         server: None,
-        peers: peers.map(|(keeper, relay)| keeper.0.peer_at(relay.address())).collect(),
+        peers: peers.map(|(keeper, relay)| keeper.peer_at(relay.address())).collect(),
         relay: None,
     };
     let dir = directory(dir);
@@ -62,41 +81,7 @@ pub(super) async fn run(
             measured[place].push(follow(MODES[place]).await?);
         }
     }
-    bodies.0.stop().await?;
-    deltas.0.stop().await?;
+    bodies.stop().await?;
+    deltas.stop().await?;
     Ok(measured)
-}
-
-/// A node that has followed the whole chain, and keeps a part of its history.
-struct Keeper(NodeProcess);
-
-impl Keeper {
-    #[allow(clippy::too_many_arguments, reason = "one caller, which names them")]
-    async fn start(
-        index: u32,
-        mode: &'static str,
-        sync: &'static str,
-        storage: &str,
-        server: &NodeProcess,
-        source: &Source,
-        genesis: &Path,
-        dir: &Path,
-    ) -> Result<Keeper> {
-        let options = NodeOptions {
-            mode,
-            sync: sync.to_owned(),
-            storage: storage.to_owned(),
-            peers: vec![server.peer_at(server.address())],
-            ..NodeOptions::default()
-        };
-        let dir = dir.join(format!("keeper-{index}"));
-        let mut node = NodeProcess::start(&dir, genesis, &node_key(KEEPER_SEED, index), &options).await?;
-        let begin = std::time::Instant::now();
-        while node.head().await? < source.head.get() {
-            node.check_alive()?;
-            ensure!(begin.elapsed() < DEADLINE, "a peer did not reach the head in time");
-            tokio::time::sleep(POLL).await;
-        }
-        Ok(Keeper(node))
-    }
 }

@@ -31,17 +31,12 @@ const LIES: [PeerLie; 5] = [
 ];
 
 /// The handler of one peer.
-pub(super) struct Peer {
+struct Peer {
     server: SyncServer,
     lie: Option<PeerLie>,
 }
 
 impl Peer {
-    #[cfg(test)]
-    pub(super) fn honest(server: SyncServer) -> Peer {
-        Peer { server, lie: None }
-    }
-
     async fn answer(&self, peer: PeerId, payload: Vec<u8>) -> Result<Payload, Refusal> {
         let request = codec::decode("sync request", &payload, REQUEST_BYTES_MAX);
         let lie = request.ok().filter(|request| matches!(request, Request::Range(_))).zip(self.lie);

@@ -15,10 +15,7 @@ use anyhow::{Context, Result, ensure};
 use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
 use slipstream_executor::{Basis, HintsMode, decode_body, execute, seal};
-use slipstream_network::{
-    BoxFuture, Handler, Network, NetworkConfig, Payload, PeerId, PeerTarget, Protocol, Refusal,
-    RequestLimits, Transport,
-};
+use slipstream_network::{Network, NetworkConfig, PeerTarget, Protocol, RequestLimits, Transport};
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_sync::{
     Trust,
@@ -31,7 +28,7 @@ use slipstream_types::{
 
 use slipnet::cpu;
 
-use crate::harness::workload::BATCH_TRANSACTIONS;
+use crate::harness::{handler::refusing, workload::BATCH_TRANSACTIONS};
 
 /// Transactions of one chunk.
 const CHUNK_TRANSACTIONS: usize = 1_000;
@@ -107,7 +104,7 @@ pub(crate) async fn run(options: V1Options) -> Result<()> {
     let listen = "127.0.0.1:0".parse().expect("a constant");
     let config = NetworkConfig { listen, peers: options.peer, ..NetworkConfig::default() };
     let key = SecretKey::from_seed(Digest::tagged("slipnet/v1", &std::process::id().to_le_bytes()).0);
-    let network = Network::start(&config, &key, Arc::new(ServesNobody)).await?;
+    let network = Network::start(&config, &key, refusing()).await?;
     let follower = V1Follower::new(store.clone(), network.clone())?;
     let report = follower.follow(BatchNumber::new(options.target)).await?;
     network.shutdown().await;
@@ -207,34 +204,13 @@ impl V1Follower {
     }
 }
 
-/// The baseline's handler, which refuses all requests.
-struct ServesNobody;
-
-impl Handler for ServesNobody {
-    fn request<'a>(
-        &'a self,
-        _peer: PeerId,
-        _protocol: Protocol,
-        _payload: Vec<u8>,
-    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
-        Box::pin(async { Err(Refusal::not_kept("this node serves no requests")) })
-    }
-
-    fn message<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
-        Box::pin(async {})
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use slipstream_network::MemoryHub;
     use slipstream_sync::SyncServer;
 
     use super::*;
-    use crate::{
-        harness::{chain::Source, workload::Workload},
-        sync::peers::Peer,
-    };
+    use crate::harness::{chain::Source, handler::serving, workload::Workload};
     use slipnet::progress::Progress;
 
     /// Goal: the baseline is a follower like any other: it reaches the same head.
@@ -246,10 +222,10 @@ mod tests {
         let id = |seed| SecretKey::from_seed([seed; 32]).public();
         let own = Store::memory(&StorageConfig::default());
         own.initialize(&source.genesis).unwrap();
-        let transport = hub.join(id(1), Arc::new(ServesNobody));
+        let transport = hub.join(id(1), refusing());
         let mut peers = Vec::new();
         for seed in [2, 3] {
-            peers.push(hub.join(id(seed), Arc::new(Peer::honest(SyncServer::new(server.clone())))));
+            peers.push(hub.join(id(seed), serving(SyncServer::new(server.clone()))));
             assert!(hub.connect(id(1), id(seed)));
         }
         let follower = V1Follower::new(own.clone(), transport).unwrap();

@@ -1,12 +1,8 @@
 use alloy_primitives::keccak256;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpListener,
-    sync::mpsc,
-};
+use tokio::sync::mpsc;
 
 use super::*;
-use crate::load::{audit::AuditFigures, plan::tests::plan, receipt::TRANSFER_EVENT};
+use crate::load::{audit::AuditFigures, fake_node, plan::tests::plan, receipt::TRANSFER_EVENT};
 
 /// Returns an auditor of the plan's accounts. Its node does not exist: these tests need none.
 fn auditor(plan: &Plan) -> Auditor {
@@ -41,20 +37,7 @@ fn receipt(hash: B256, from: Address, status: &str, logs: Value) -> Receipt {
 
 /// Starts a node that gives every call this answer.
 async fn node(answer: Value) -> Rpc {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = listener.local_addr().unwrap().to_string();
-    tokio::spawn(async move {
-        loop {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut request = vec![0; 4_096];
-            assert!(stream.read(&mut request).await.unwrap() > 0);
-            let body = answer.to_string();
-            let head =
-                format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
-            stream.write_all((head + &body).as_bytes()).await.unwrap();
-        }
-    });
-    Rpc::new(&url).unwrap()
+    fake_node::start(move |_| answer.clone()).await
 }
 
 fn wei(holder: Address) -> Place {
