@@ -9,17 +9,12 @@ use slipstream_types::Address;
 
 use super::object;
 use crate::harness::relay::Relay;
-use slipnet::cpu;
 use slipnet::{
-    devnet::{Devnet, DevnetOptions, Node},
+    devnet::{Devnet, DevnetOptions},
     load::Chain,
 };
 
-/// Longer than a batch takes with seven validators on two cores: a view that ends because the machine is too small
-/// proves nothing.
-const PATIENT: &str = "  view_timeout_ms: 20000\n";
-
-/// The settings that differ between clusters.
+/// The settings of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClusterOptions {
     pub(super) validators: u32,
@@ -27,10 +22,6 @@ pub(super) struct ClusterOptions {
     /// The most transactions of a batch. Otherwise one batch would take everything in flight, and none could execute
     /// while it is agreed on.
     pub(super) batch_max: u32,
-    /// Whether batches execute on all cores, or on one.
-    pub(super) parallel: bool,
-    /// Whether views end as early as in any other node.
-    pub(super) impatient: bool,
 }
 
 /// Running validators; they end when it is dropped.
@@ -48,7 +39,7 @@ impl Cluster {
     /// # Errors
     /// If they do not start.
     pub(super) async fn start(dir: &Path, options: ClusterOptions) -> Result<Cluster> {
-        let ClusterOptions { validators, accounts, batch_max, parallel, impatient } = options;
+        let ClusterOptions { validators, accounts, batch_max } = options;
         let relays = Mutex::new(BTreeMap::new());
         let route = |_, to: usize, peer: String| {
             let mut relays = relays.lock();
@@ -58,15 +49,12 @@ impl Cluster {
             }
             Ok(PeerAddress { address: relays[&to].address(), ..peer }.to_string())
         };
-        let executor =
-            if parallel { "executor:\n  hints: conflicts\n" } else { "executor:\n  hints: keys\n" };
-        let patience = if impatient { "" } else { PATIENT };
         let options = DevnetOptions {
             validators,
             accounts,
             dir: Some(dir.to_owned()),
             log_filter: "info,slipstream_consensus=debug".to_owned(),
-            extra: format!("{executor}consensus:\n  batch_transactions_max: {batch_max}\n{patience}"),
+            extra: format!("executor:\n  hints: keys\nconsensus:\n  batch_transactions_max: {batch_max}\n"),
             snapshot_interval_batches: 0,
             ..DevnetOptions::default()
         };
@@ -91,11 +79,5 @@ impl Cluster {
     /// Returns the number of trains that the relays dropped.
     pub(super) fn dropped(&self) -> u64 {
         self.relays.iter().map(Relay::dropped).sum()
-    }
-
-    /// Returns each validator's CPU seconds so far; 0 for one that does not run.
-    pub(super) fn cpu_s(&self) -> Result<Vec<f64>> {
-        let of = |node: &Node| node.pid().map_or(Ok(0.0), cpu::of_process);
-        self.devnet.nodes().iter().map(of).collect()
     }
 }

@@ -48,13 +48,7 @@ struct Far {
 }
 
 pub(super) async fn run(weight: &Weight, plan: &Plan, dir: &Path, progress: Progress) -> Result<Vec<Figure>> {
-    let options = ClusterOptions {
-        validators: VALIDATORS,
-        accounts: ACCOUNTS,
-        batch_max: BATCH_MAX,
-        parallel: false,
-        impatient: true,
-    };
+    let options = ClusterOptions { validators: VALIDATORS, accounts: ACCOUNTS, batch_max: BATCH_MAX };
     let mut cluster = Cluster::start(&dir.join("far"), options).await?;
     let mut all: BTreeMap<u64, Far> = BTreeMap::new();
     for run in 1..=plan.runs {

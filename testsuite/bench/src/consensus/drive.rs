@@ -33,8 +33,6 @@ pub(super) struct Pressure {
 pub(super) struct Flow {
     /// Transactions per second while the window was full, without the first second.
     pub(super) tps: f64,
-    /// CPU seconds per transaction of each validator, over the whole load.
-    pub(super) cpu_s_per_tx: Vec<f64>,
     /// Bytes between validators, over the whole load.
     pub(super) bytes: u64,
     /// The first and the last batch.
@@ -72,7 +70,7 @@ impl<'a> Driver<'a> {
     pub(super) async fn press(&mut self, request: Request, pressure: Pressure) -> Result<Flow> {
         let signed = self.sign(pressure.most, request);
         let chain = &self.cluster.chain;
-        let (cpu, bytes) = (self.cluster.cpu_s()?, self.cluster.bytes());
+        let bytes = self.cluster.bytes();
         let mut seen = Seen::new(chain.head().await?);
         let first = seen.head + 1;
         let (mut sent, begin) = (0, Instant::now());
@@ -100,10 +98,8 @@ impl<'a> Driver<'a> {
             seen.look(chain).await?;
         }
         self.nonces = chain.nonces(self.cluster.devnet.accounts()).await?;
-        let used = self.cluster.cpu_s()?.into_iter().zip(cpu).map(|(after, before)| after - before);
         Ok(Flow {
             tps: seen.tps(begin, pressed)?,
-            cpu_s_per_tx: used.map(|seconds| seconds / sent as f64).collect(),
             bytes: self.cluster.bytes() - bytes,
             batches: (first, seen.head),
         })

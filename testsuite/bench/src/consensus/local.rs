@@ -1,9 +1,9 @@
 //! [`Local`]: batches of requests in this process, on a separate state.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Instant};
 
 use alloy_primitives::{Address, utils::parse_ether};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use rayon::prelude::*;
 use slipstream_executor::{BatchEnv, Outcome, Transaction, execute};
 use slipstream_storage::MemoryState;
@@ -22,6 +22,9 @@ pub(super) const CONTRACT: Address = Address::repeat_byte(0x0b);
 pub(super) const SEED: &str = "slipnet-bench-consensus";
 /// More than any batch here needs.
 const GAS_LIMIT: u64 = 100_000_000_000;
+
+/// Hashes that are timed to find the time of one.
+const CALIBRATION_HASHES: u64 = 2_000;
 
 /// Senders and a contract; every batch has one transaction from each sender.
 pub(super) struct Local {
@@ -75,4 +78,21 @@ impl Local {
     pub(super) fn execute(&self, batch: &[Transaction]) -> Result<Outcome> {
         Ok(execute(&self.state, &self.env, batch)?)
     }
+}
+
+/// Returns the EVM's time here for a hash of 1 KiB, in nanoseconds: the fastest of some tries.
+///
+/// # Errors
+/// If the batch cannot be executed.
+pub(super) fn hash_ns() -> Result<f64> {
+    let local = Local::new(8)?;
+    let batch = local.batch(Request { hashes: CALIBRATION_HASHES, slots: 1 }, 0, |sender| sender)?;
+    let mut least = f64::MAX;
+    for _ in 0..5 {
+        let begun = Instant::now();
+        let outcome = local.execute(&batch)?;
+        least = least.min(begun.elapsed().as_nanos() as f64);
+        ensure!(outcome.receipts.receipts.iter().all(|receipt| receipt.success), "a transaction failed");
+    }
+    Ok(least / (CALIBRATION_HASHES * batch.len() as u64) as f64)
 }

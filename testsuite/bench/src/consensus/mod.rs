@@ -4,8 +4,7 @@
 //!
 //! | part | measured or simulated |
 //! |---|---|
-//! | `nodes`, `delays`, `failover` | real validator processes on this machine's cores, each behind a relay |
-//! | `sweep` | the real executor, alone, in this process |
+//! | `delays`, `failover` | real validator processes on this machine's cores, each behind a relay |
 //! | `replay` | real cores in virtual time, on recorded costs, with separate CPU cores for each validator |
 //! | `bugs` | the real executor with injected bugs, and real cores in virtual time |
 
@@ -16,11 +15,9 @@ mod drive;
 mod failover;
 mod local;
 mod masked;
-mod nodes;
 mod object;
 mod pages;
 mod replay;
-mod sweep;
 mod ways;
 mod world;
 
@@ -34,7 +31,7 @@ use super::{Aim, BenchOptions, Figure, Report, harness::ratios};
 use slipnet::progress::Progress;
 
 /// The parts, as `--only` names them.
-const PARTS: [&str; 5] = ["replay", "nodes", "delays", "bugs", "sweep"];
+const PARTS: [&str; 3] = ["replay", "delays", "bugs"];
 
 /// The size of the measurements.
 #[derive(Clone, Copy, Debug)]
@@ -64,19 +61,13 @@ struct Weight {
 
 impl Weight {
     /// Names, milliseconds, slots, and transactions of a batch. The aims are for [`Weight::MIDDLE`].
-    const ALL: [(&'static str, f64, u64, u32); 9] = [
+    const ALL: [(&'static str, f64, u64, u32); 5] = [
         ("0.1ms.10b", 0.1, 1, 400),
         ("1ms.10b", 1.0, 1, 150),
         ("10ms.10b", 10.0, 1, 30),
-        ("0.1ms.1kb", 0.1, 32, 200),
         ("1ms.1kb", 1.0, 32, 100),
-        ("10ms.1kb", 10.0, 32, 30),
-        ("0.1ms.10kb", 0.1, 320, 40),
         ("1ms.10kb", 1.0, 320, 40),
-        ("10ms.10kb", 10.0, 320, 24),
     ];
-    /// The weights for real processes.
-    const NODES: [&'static str; 5] = ["0.1ms.10b", "1ms.10b", "10ms.10b", "1ms.1kb", "1ms.10kb"];
     const MIDDLE: &'static str = "1ms.10b";
 
     fn all(hash_ns: f64) -> Vec<Weight> {
@@ -107,7 +98,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
 
 fn run_in(plan: &Plan, only: &[String], dir: &Path, progress: Progress) -> Result<Report> {
     progress.step("timing a hash");
-    let hash_ns = sweep::hash_ns()?;
+    let hash_ns = local::hash_ns()?;
     let is_chosen = |weight: &Weight| !plan.is_quick || weight.name == Weight::MIDDLE;
     let weights: Vec<Weight> = Weight::all(hash_ns).into_iter().filter(is_chosen).collect();
     let mut figures = vec![Figure::new("hash_ns", "ns", vec![hash_ns])];
@@ -130,19 +121,15 @@ fn run_part(
     let runtime = tokio::runtime::Handle::current();
     match part {
         "replay" => replication(weights, plan, dir, progress),
-        "nodes" => runtime.block_on(nodes::run(weights, plan, dir, progress)),
         "delays" => runtime.block_on(delays::run(&weights[0], plan, dir, progress)),
-        "bugs" => masked::run(plan, progress),
-        _ if plan.is_quick => Ok(Vec::new()),
-        _ => sweep::run(weights, plan.runs),
+        _ => masked::run(plan, progress),
     }
 }
 
 /// Simulates replication with separate cores for each validator: the rate of several validators over the rate of one.
 fn replication(weights: &[Weight], plan: &Plan, dir: &Path, progress: Progress) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
-    let names: Vec<&str> = if plan.is_quick { vec![Weight::MIDDLE] } else { Weight::NODES.to_vec() };
-    for weight in weights.iter().filter(|weight| names.contains(&weight.name)) {
+    for weight in weights {
         progress.step(&format!("recording batches of {}", weight.name));
         let (mut alone, mut four, mut seven) = (Vec::new(), Vec::new(), Vec::new());
         for run in 0..plan.runs {
@@ -192,9 +179,6 @@ fn notes(plan: &Plan) -> Vec<String> {
         "simulated: replication_share and simulated.*: the stages of batches recorded on this disk (signatures, execution on one thread, root and seal, \
          durable outcome, vote, commit), replayed over the real cores of 1, 4 and 7 validators in virtual time, 2 cores for each validator, 0.25 ms one \
          way; over a validator that is alone (the same node, no votes)"
-            .to_owned(),
-        "measured on 2 shared cores, real processes: nodes.*: saturated by a closed loop of 6 full batches of the size that is simulated; share is over the node that is alone, cpu_share is the CPU seconds \
-         per transaction of the node that is alone over those of the busiest validator (what cores of its own would leave)"
             .to_owned(),
         "measured, real processes, each validator behind a relay: throughput_at_50ms, far.*, failover_s; far.*.tps with 0.1 ms, batches of at most 800, 6,000 in flight; commit_one_ways_p50 is from a batch's \
          time (its primary begins to make it) to its certificate at the primary (its log), by transactions, under light load, over 50 ms"

@@ -55,14 +55,14 @@ impl Copies {
     }
 }
 
-/// Returns the figures of one copy: its commit rate and the costs, which may include work after the commits.
-pub(super) fn figures(name: &str, size: &str, commits: &[Cost], costs: &[Cost]) -> [Figure; 3] {
+/// Returns the figures of one copy.
+pub(super) fn figures(name: &str, size: &str, costs: &[Cost]) -> [Figure; 3] {
     let name = |figure: &str| format!("{figure}.{name}.{size}");
-    let of = |costs: &[Cost], figure: fn(&Cost) -> f64| costs.iter().map(figure).collect();
+    let of = |figure: fn(&Cost) -> f64| costs.iter().map(figure).collect();
     [
-        Figure::new(name("updates_per_s"), "1/s", of(commits, Cost::updates_per_s)),
-        Figure::new(name("cpu_per_update"), "us", of(costs, Cost::cpu_us_per_update)),
-        Figure::new(name("bytes_per_update"), "bytes", of(costs, Cost::bytes_per_update)),
+        Figure::new(name("updates_per_s"), "1/s", of(Cost::updates_per_s)),
+        Figure::new(name("cpu_per_update"), "us", of(Cost::cpu_us_per_update)),
+        Figure::new(name("bytes_per_update"), "bytes", of(Cost::bytes_per_update)),
     ]
 }
 

@@ -30,7 +30,7 @@ pub(super) fn measure(
         let size = short(*keys);
         let [none, window, all] = [0, 1, 2].map(|place: usize| seconds(&costs[place]));
         for ((name, _), costs) in KEPT.iter().zip(&costs) {
-            all_figures.extend(figures(name, &size, costs, costs));
+            all_figures.extend(figures(name, &size, costs));
         }
         all_figures.push(Figure::new(format!("commit_cost_window.{size}"), "ratio", ratios(&window, &none)));
         all_figures.push(Figure::new(format!("commit_cost.{size}"), "ratio", ratios(&all, &none)));

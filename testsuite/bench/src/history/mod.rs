@@ -6,7 +6,6 @@ mod cost;
 mod deep;
 mod read;
 mod recent;
-mod wider;
 
 use anyhow::Result;
 
@@ -20,8 +19,6 @@ struct Plan {
     deep: deep::Plan,
     /// Sizes of the stores whose commits are measured.
     cost_keys: Vec<u64>,
-    /// Size of the stores that keep more than the held states.
-    wider_keys: u64,
 }
 
 impl Plan {
@@ -37,7 +34,6 @@ impl Plan {
                 recent: recent::Plan { keys: 100_000, updates: 200, reads: 5_000 },
                 deep: deep::Plan { keys: 100_000, batches: 10_000, updates: 20, reads: 500 },
                 cost_keys,
-                wider_keys: 100_000,
             };
         }
         Plan {
@@ -45,7 +41,6 @@ impl Plan {
             recent: recent::Plan { keys: 1_000_000, updates: 1_000, reads: 20_000 },
             deep: deep::Plan { keys: 1_000_000, batches: 100_000, updates: 20, reads: 2_000 },
             cost_keys,
-            wider_keys: 1_000_000,
         }
     }
 }
@@ -56,7 +51,6 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     let mut figures = recent::measure(&plan.recent, plan.rounds, &place, progress)?;
     figures.extend(deep::measure(&plan.deep, plan.rounds, &place, progress)?);
     figures.extend(cost::measure(&plan.cost_keys, plan.rounds, &place, progress)?);
-    figures.extend(wider::measure(plan.wider_keys, plan.rounds, &place, progress)?);
     let notes = vec![
         format!(
             "recent: {} warm point reads a round, one after the other, on {} keys and batches of {} uniform updates, {} batches behind the head; \
@@ -74,12 +68,6 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
         "commit_cost: durable batches of 10k uniform updates with `state_history: all` against 0 on copies of one store, in turn; \
          commit_cost_window: with a window of 256 batches; commit_cost without a size is that of the largest store"
             .to_owned(),
-        format!(
-            "commit_cost_wide: durable batches of {} uniform updates with a window of 3,000 batches against one of 256, behind more than 256; \
-             CPU and bytes of these are until nothing is written any more, {} batches and one seal a round",
-            wider::UPDATES,
-            wider::BATCHES
-        ),
     ];
     Ok(Report {
         bench: "history",

@@ -1,12 +1,11 @@
-//! `slipnet sim broadcast`: the broadcast of one batch among thousands of nodes, by three models.
+//! `slipnet sim broadcast`: the broadcast of one batch among thousands of nodes, by two models.
 //!
-//! * `rounds`: 10,000 nodes, round by round, as the paper on network coding counts hops and waste.
 //! * `world`: 2,000 nodes with the mesh that ships, links with latency and bandwidth, and processors with the measured
 //!   costs of the codecs.
 //! * `fabric`: 60 nodes with the mesh and the network that ship, on a wire in memory; `slipnet bench broadcast` prints
 //!   its table. It shows how accurate `world` is.
 //!
-//! One seed is one run: always for `rounds`, and for equal costs otherwise.
+//! One seed is one run, for equal costs.
 
 mod chain;
 mod costs;
@@ -14,7 +13,6 @@ mod fabric;
 mod habit;
 mod node;
 pub mod operations;
-mod rounds;
 mod scenario;
 mod topology;
 mod uplink;
@@ -30,12 +28,12 @@ use slipnet::{
 };
 use slipstream_coding::CodecKind;
 
+use self::world::World;
 pub use self::{
     costs::Costs,
     fabric::{Run, run as run_on_fabric},
     scenario::{Outcome, Scenario},
 };
-use self::{rounds::Sends, world::World};
 
 /// The payload sizes: the paper's block, and a megabyte.
 const SIZES: [(&str, usize); 2] = [("119k", 121_600), ("1m", 1 << 20)];
@@ -47,10 +45,6 @@ const ROUGH_MBIT: u64 = 50;
 const ROUGH_SHARE: f64 = 0.1;
 /// Nodes of the fabric.
 const FABRIC_NODES: usize = 60;
-/// Nodes of the model in rounds.
-const ROUND_NODES: usize = 10_000;
-/// Seeds of each row of the model in rounds.
-const ROUND_SEEDS: u64 = 3;
 
 /// What to simulate.
 #[derive(Clone, Debug, Args)]
@@ -79,8 +73,7 @@ pub fn play(scenario: &Scenario, costs: &Costs) -> Result<Outcome> {
 /// # Errors
 /// If a codec fails, or the file cannot be written.
 pub fn run(options: &BroadcastSimOptions, progress: Progress) -> Result<Report> {
-    let mut figures = by_rounds(progress);
-    figures.extend(by_fabric(options.seeds, progress)?);
+    let mut figures = by_fabric(options.seeds, progress)?;
     for (size, bytes) in SIZES {
         let mut table = Table { size, bytes, options, progress, rows: Vec::new() };
         table.play()?;
@@ -91,27 +84,6 @@ pub fn run(options: &BroadcastSimOptions, progress: Progress) -> Result<Report> 
         report.write_json(path, false)?;
     }
     Ok(report)
-}
-
-fn by_rounds(progress: Progress) -> Vec<Figure> {
-    progress.step("rounds");
-    let gossip =
-        |degree, sends| (0..ROUND_SEEDS).map(move |seed| rounds::gossip(ROUND_NODES, degree, sends, seed));
-    let mut figures = Vec::new();
-    let mut add = |name: String, runs: Vec<rounds::Spread>| {
-        let of = |value: fn(&rounds::Spread) -> f64| runs.iter().map(value).collect();
-        figures.push(Figure::new(format!("rounds.{name}.hops"), "hops", of(|spread| spread.hops as f64)));
-        figures.push(Figure::new(format!("rounds.{name}.wasted"), "blocks", of(|spread| spread.wasted)));
-    };
-    for degree in [6, 8] {
-        add(format!("gossip_d{degree}_resent"), gossip(degree, Sends::EveryRound).collect());
-        add(format!("gossip_d{degree}"), gossip(degree, Sends::Once).collect());
-    }
-    for degree in [40, 80] {
-        let runs = (0..ROUND_SEEDS).map(|seed| rounds::coded(ROUND_NODES, degree, seed));
-        add(format!("coded_d{degree}"), runs.collect());
-    }
-    figures
 }
 
 /// Runs the paper's block on the fabric, and compares the event simulation with it.
@@ -254,8 +226,6 @@ fn ratios(of: &[f64], to: &[f64]) -> Vec<f64> {
 
 fn notes() -> Vec<String> {
     [
-        "rounds: 10,000 nodes; hops until 99 % have the block, and what was sent in vain, in blocks. resent: every node sends to all its peers in each round,",
-        "as the paper's baseline; the others send once. coded: 10 pieces, one combination to each of D peers, once.",
         "fabric: 60 nodes with the network that ships as well, on a wire in memory, and the same scenario event by event (p50_vs_events).",
         "The rest: 2,000 nodes with the mesh that ships (4 validators, 8 connections out of each), places with 10 to 150 ms between them, down-links twice as",
         "wide as up-links, one processor a node, with the costs of the codecs as measured at the start. p50, p99: from the certificate to the body at honest",
