@@ -175,16 +175,12 @@ impl Watched {
     fn new(name: &str, peak: MemoryPeak) -> Watched {
         let series = NodeSeries {
             name: name.to_owned(),
-            role: String::new(),
             head: Series::new("batches"),
             head_age: Series::new("s"),
             cpu: Series::new("cores"),
             memory: Series::new("MiB"),
-            memory_peak_mib: None,
             disk: Series::new("MiB"),
-            stages: Vec::new(),
-            peers: Vec::new(),
-            unanswered: 0,
+            ..NodeSeries::default()
         };
         Watched { series, started_ms: None, cpu: None, stages: None, peak }
     }

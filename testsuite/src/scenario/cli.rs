@@ -295,16 +295,8 @@ mod tests {
         for (name, points) in [("validator-0", vec![(0, 1.0)]), ("early", Vec::new())] {
             report.nodes.push(NodeSeries {
                 name: name.to_owned(),
-                role: String::new(),
                 head: Series { unit: String::new(), points },
-                head_age: Series::default(),
-                cpu: Series::default(),
-                memory: Series::default(),
-                memory_peak_mib: None,
-                disk: Series::default(),
-                stages: Vec::new(),
-                peers: Vec::new(),
-                unanswered: 0,
+                ..NodeSeries::default()
             });
         }
         assert_eq!(never_there(&scenario, &report), ["early"]);

@@ -13,7 +13,7 @@ use slipstream_types::Address;
 use tokio::runtime::Runtime;
 
 use crate::{
-    chain::{BINARY, Chain, PATIENCE, Running, ended, free_ports, printed, quantity, wait},
+    chain::{BINARY, Chain, PATIENCE, Running, ended, free_ports, printed, wait},
     offline::{after, left_by_a_node, newcomer, transaction},
     process::until,
     server::{SECRET, Server},
@@ -150,9 +150,7 @@ fn a_running_node_is_exported_from() {
     let peer = text.split_once("peers: [\"").unwrap().1.split_once('"').unwrap().0.to_owned();
     fs::write(other.path("node.yaml"), text.replace(&peer, &address)).unwrap();
     let follower = Running::start(&other);
-    until("it follows", || {
-        (quantity(&follower.rpc("eth_blockNumber", json!([]))["result"]) > newer).then_some(())
-    });
+    until("it follows", || (follower.head() > newer).then_some(()));
     let balance = follower.rpc("eth_getBalance", json!([Address::repeat_byte(3), "latest"]));
     assert_eq!(balance["result"], "0x3", "what the third transaction sent");
     follower.stop();
@@ -244,7 +242,7 @@ impl Follower {
     }
 
     fn head(&self) -> u64 {
-        quantity(&self.running.rpc("eth_blockNumber", json!([]))["result"])
+        self.running.head()
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use slipstream_base::{genesis_file, keys};
 
 use crate::{
-    chain::{Chain, PATIENCE, Running, printed, quantity, wait},
+    chain::{Chain, PATIENCE, Running, printed, wait},
     offline::transaction,
 };
 
@@ -24,10 +24,6 @@ fn status(node: &Running) -> Value {
 
 fn text(status: &Value, field: &str) -> String {
     status[field].as_str().unwrap().to_owned()
-}
-
-fn head(node: &Running) -> u64 {
-    quantity(&node.rpc("eth_blockNumber", json!([]))["result"])
 }
 
 /// Waits until a condition holds; fails with the node's log if it does not.
@@ -65,7 +61,7 @@ fn served() -> (Chain, Running) {
     // If the machine paused before the stop, the chain reached a second snapshot: try with another chain.
     for _ in 0..3 {
         let (chain, still) = at_rest();
-        if head(&still) < 2 * SNAPSHOT {
+        if still.head() < 2 * SNAPSHOT {
             return (chain, still);
         }
         still.stop();
@@ -78,7 +74,7 @@ fn at_rest() -> (Chain, Running) {
     let chain = Chain::new();
     chain.configure(&format!("{QUICK}{STORAGE}"));
     let quick = Running::start(&chain);
-    await_that(&chain, "the chain is long", || head(&quick) > SNAPSHOT + 10);
+    await_that(&chain, "the chain is long", || quick.head() > SNAPSHOT + 10);
     quick.stop();
     chain.configure(&format!("{STILL}{STORAGE}"));
     let still = Running::start(&chain);
@@ -95,12 +91,12 @@ fn at_rest() -> (Chain, Running) {
 #[test]
 fn a_node_born_from_a_snapshot_is_whole_and_introduces_others() {
     let (chain, validator) = served();
-    let end = head(&validator);
+    let end = validator.head();
     let (waypoint, peer) = (text(&status(&validator), "waypoint"), text(&status(&validator), "peer_address"));
     let is_born = |chain: &Chain| log(chain).contains("restored the state and checked its root");
     let first = fullnode(&chain, &peer, &format!("waypoint: {waypoint}\n"));
     let node = Running::start(&first);
-    await_that(&first, "it follows", || head(&node) == end && status(&node)["sync"]["waypoint"].is_null());
+    await_that(&first, "it follows", || node.head() == end && status(&node)["sync"]["waypoint"].is_null());
     // The log is written in the background.
     await_that(&first, "its log tells how", || {
         is_born(&first) && log(&first).contains("the ledger passes through the waypoint")
@@ -114,7 +110,7 @@ fn a_node_born_from_a_snapshot_is_whole_and_introduces_others() {
     genesis_file::save(&third.path("genesis.json"), &chain.genesis).unwrap();
     for (chain, syncs) in [(&second, false), (&third, true)] {
         let node = Running::start(chain);
-        await_that(chain, "it follows", || head(&node) == end);
+        await_that(chain, "it follows", || node.head() == end);
         await_that(chain, "its log tells how", || is_born(chain));
         await_that(chain, "it knows where it is", || {
             let is_before =

@@ -187,6 +187,11 @@ impl Running {
         answer
     }
 
+    /// The number of its last batch.
+    pub(crate) fn head(&self) -> u64 {
+        quantity(&self.rpc("eth_blockNumber", json!([]))["result"])
+    }
+
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).unwrap();

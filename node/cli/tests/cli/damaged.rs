@@ -9,7 +9,7 @@ use std::{
 use serde_json::json;
 
 use crate::{
-    chain::{Chain, PATIENCE, Running, ended, quantity, wait},
+    chain::{Chain, PATIENCE, Running, ended, wait},
     offline::transaction,
 };
 
@@ -41,7 +41,7 @@ fn commands_refuse_a_damaged_store_and_leave_it_alone() {
         for nonce in nonces {
             node.rpc("eth_sendRawTransaction", json!([transaction(nonce)]));
             let begun = std::time::Instant::now();
-            while quantity(&node.rpc("eth_blockNumber", json!([]))["result"]) <= nonce {
+            while node.head() <= nonce {
                 assert!(begun.elapsed() < PATIENCE, "no batch takes transaction {nonce}");
                 wait();
             }

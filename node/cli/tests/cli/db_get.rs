@@ -77,7 +77,7 @@ fn what_is_in_the_database_is_shown_beside_the_node() {
         assert!(text.contains(&format!("digest             {}", block["hash"].as_str().unwrap())), "{text}");
     };
     check();
-    let head = quantity(&node.rpc("eth_blockNumber", json!([]))["result"]);
+    let head = node.head();
     for (args, said) in [
         (
             vec!["batch", "999999"],
@@ -107,7 +107,6 @@ fn a_fullnode_that_was_rolled_back_follows_again() {
     let validator = Running::start(&chain);
     let (home, fullnode) =
         fullnode(&chain, &[&peer_address(&validator)], "storage: { snapshot_interval_batches: 10 }\n");
-    let head = |node: &Running| quantity(&node.rpc("eth_blockNumber", json!([]))["result"]);
     let hash = |node: &Running, number: &str| {
         node.rpc("eth_getBlockByNumber", json!([number, false]))["result"]["hash"].clone()
     };
@@ -115,7 +114,7 @@ fn a_fullnode_that_was_rolled_back_follows_again() {
     until("it is executed", || {
         fullnode.rpc("eth_getTransactionReceipt", json!([sent["result"]]))["result"].is_object().then_some(())
     });
-    until("some batches", || (head(&fullnode) >= 30).then_some(()));
+    until("some batches", || (fullnode.head() >= 30).then_some(()));
     fullnode.stop();
 
     let (here, there) = (home.config(), chain.config());
@@ -133,7 +132,7 @@ fn a_fullnode_that_was_rolled_back_follows_again() {
     assert!(printed(&["db", "check", "--config", &here], true).contains("the database is whole"));
 
     let again = Running::start(&home);
-    until("it has followed", || (head(&again) >= 40).then_some(()));
+    until("it has followed", || (again.head() >= 40).then_some(()));
     for number in ["0xc", "0xd", "0x1e"] {
         let (own, theirs) = (hash(&again, number), hash(&validator, number));
         assert!(own.is_string() && own == theirs, "{number}: {own} {theirs}");

@@ -9,9 +9,9 @@ use std::{
 };
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::chain::{BINARY, Chain, PATIENCE, Running, printed, quantity, wait};
+use crate::chain::{BINARY, Chain, PATIENCE, Running, printed, wait};
 
 /// Enough for the log's preallocation and several memtables.
 const DISK_MIB: u64 = 256;
@@ -91,10 +91,6 @@ fn start(chain: &Chain, disk: &SmallDisk) -> Running {
     Running::of(command(chain, disk).spawn().unwrap(), &disk.path().join("log"))
 }
 
-fn head(node: &Running) -> u64 {
-    quantity(&node.rpc("eth_blockNumber", json!([]))["result"])
-}
-
 /// Goal: an operator is warned once while there is time; then the node stops and says so once. On a full disk a start
 /// fails with an error instead of a panic, although the log is on that disk too. Once there is space, the node
 /// continues.
@@ -119,7 +115,7 @@ fn a_disk_that_fills_up_warns_then_stops_the_node() {
     };
     configure(MIN_MIB);
     let mut node = start(&chain, &disk);
-    soon("the chain begins", &mut || head(&node) > 1);
+    soon("the chain begins", &mut || node.head() > 1);
     let free = |node: &Running| {
         let metrics = node.http("GET /metrics", "");
         let line = metrics.lines().find_map(|line| line.strip_prefix("slipstream_storage_disk_free_bytes "));
@@ -135,8 +131,8 @@ fn a_disk_that_fills_up_warns_then_stops_the_node() {
     assert_eq!(status["disk"]["min_bytes"], MIN_MIB << 20);
     let table = printed(&["status", "--api", &format!("http://{}", node.api)], true);
     assert!(table.contains("MiB free, stops below 16 MiB"), "{table}");
-    let warned_at = head(&node);
-    soon("the chain goes on", &mut || head(&node) > warned_at + 5);
+    let warned_at = node.head();
+    soon("the chain goes on", &mut || node.head() > warned_at + 5);
     assert_eq!(log().matches("filling up").count(), 1, "{}", log());
 
     disk.leave((MIN_MIB - 4) << 20);
@@ -154,7 +150,7 @@ fn a_disk_that_fills_up_warns_then_stops_the_node() {
     }
     disk.make_room();
     let node = start(&chain, &disk);
-    assert!(head(&node) > warned_at);
+    assert!(node.head() > warned_at);
     node.stop();
 }
 
@@ -176,8 +172,8 @@ fn a_disk_without_a_byte_and_without_an_inode_is_pruned() {
     // The second start has tables from the first.
     for _ in 0..2 {
         let node = start(&chain, &disk);
-        let (deadline, end) = (Instant::now() + PATIENCE, head(&node) + 30);
-        while head(&node) < end {
+        let (deadline, end) = (Instant::now() + PATIENCE, node.head() + 30);
+        while node.head() < end {
             assert!(Instant::now() < deadline, "the chain does not move");
             wait();
         }
@@ -233,8 +229,8 @@ fn a_full_disk_under_the_log_file_costs_lines_only() {
         line.unwrap().parse::<u64>().unwrap()
     };
     soon("lines are lost and counted", &mut || lost() > 100);
-    let begun = head(&node);
-    soon("the chain goes on", &mut || head(&node) > begun + 5);
+    let begun = node.head();
+    soon("the chain goes on", &mut || node.head() > begun + 5);
     let told = || log().matches("cannot write the log file").count() as u64;
     soon("it is told", &mut || told() > 0);
     let (told, most) = (told(), 1 + full.elapsed().as_secs() / 60);

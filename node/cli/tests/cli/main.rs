@@ -43,7 +43,7 @@ use serde_json::{Value, json};
 use slipstream_base::{genesis_file, keys};
 use slipstream_types::{Address, Genesis, Waypoint};
 
-use chain::{BINARY, Chain, PATIENCE, Running, closed_port, ended, printed, quantity, wait};
+use chain::{BINARY, Chain, PATIENCE, Running, closed_port, ended, printed, wait};
 
 #[test]
 fn init_writes_once_and_what_it_writes_is_valid() {
@@ -174,7 +174,7 @@ fn a_single_validator_runs_answers_and_stops() {
     assert!(node.ready.starts_with("slipstream ready api=http://127.0.0.1:"), "{}", node.ready);
 
     let deadline = Instant::now() + PATIENCE;
-    while quantity(&node.rpc("eth_blockNumber", json!([]))["result"]) < 2 {
+    while node.head() < 2 {
         assert!(
             Instant::now() < deadline,
             "the chain does not move: {}",
@@ -231,7 +231,7 @@ fn a_single_validator_runs_answers_and_stops() {
 
     // The chain continues where it stopped, and another genesis is refused.
     let node = Running::start(&chain);
-    assert!(quantity(&node.rpc("eth_blockNumber", json!([]))["result"]) >= 2);
+    assert!(node.head() >= 2);
     node.stop();
     fs::remove_file(chain.path("genesis.json")).unwrap();
     let other = Genesis { timestamp_ms: 1, ..chain.genesis.clone() };

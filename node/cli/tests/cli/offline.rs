@@ -53,10 +53,6 @@ fn await_that(node: &Running, what: &str, is_so: impl Fn(&Running) -> bool) {
     }
 }
 
-fn head(node: &Running) -> u64 {
-    quantity(&node.rpc("eth_blockNumber", json!([]))["result"])
-}
-
 /// A stopped validator's directory whose first batches are large. These lie in their own files, because the node was
 /// restarted after them.
 pub(crate) fn left_by_a_node() -> Chain {
@@ -75,8 +71,8 @@ pub(crate) fn left_by_a_node() -> Chain {
     let node = Running::start(&chain);
     // Read only now: the first run may have produced more batches until it stopped, and all of its batches are in one
     // file.
-    let large = head(&node);
-    await_that(&node, "there are small batches on top", |node| head(node) > large + 8);
+    let large = node.head();
+    await_that(&node, "there are small batches on top", |node| node.head() > large + 8);
     node.stop();
     chain
 }
@@ -158,7 +154,7 @@ fn db_commands_look_at_check_and_prune_what_a_node_left() {
     });
     let message = batches.find_map(|message| message).expect("a batch with transactions is pruned");
     assert!(message.starts_with("pruned history unavailable: this node has no transactions"), "{message}");
-    await_that(&node, "the chain goes on", |node| self::head(node) > head);
+    await_that(&node, "the chain goes on", |node| node.head() > head);
     node.stop();
 }
 
@@ -209,7 +205,7 @@ fn a_snapshot_goes_from_node_to_node_by_files() {
     let carried = snapshot(&["create", "--config", &other.config()], true);
     assert_eq!((after(&carried, "batch "), after(&carried, "root ")), (number, root));
     let node = Running::start(&other);
-    assert_eq!(head(&node), number.parse::<u64>().unwrap());
+    assert_eq!(node.head(), number.parse::<u64>().unwrap());
     let balance = node.rpc("eth_getBalance", json!([Address::repeat_byte(3), "latest"]));
     assert_eq!(balance["result"], "0x3", "what the third transaction sent");
     node.stop();
@@ -250,7 +246,7 @@ fn a_running_node_answers_for_its_directory() {
     let node = Running::start(&chain);
     for nonce in 0..4 {
         node.rpc("eth_sendRawTransaction", json!([transaction(nonce)]));
-        await_that(&node, "a transaction is a batch", |node| head(node) == nonce + 1);
+        await_that(&node, "a transaction is a batch", |node| node.head() == nonce + 1);
     }
     node.stop();
     let config = chain.config();

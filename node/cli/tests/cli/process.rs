@@ -18,7 +18,7 @@ use serde_json::json;
 use slipstream_base::keys;
 
 use crate::{
-    chain::{BINARY, Chain, PATIENCE, Running, ended, free_ports, quantity, wait},
+    chain::{BINARY, Chain, PATIENCE, Running, ended, free_ports, wait},
     offline::transaction,
 };
 
@@ -75,9 +75,8 @@ fn api(chain: &Chain) -> String {
 }
 
 fn await_batches(node: &Running, more: u64) {
-    let head = |node: &Running| quantity(&node.rpc("eth_blockNumber", json!([]))["result"]);
-    let first = head(node);
-    until("the chain moves", || (head(node) >= first + more).then_some(()));
+    let first = node.head();
+    until("the chain moves", || (node.head() >= first + more).then_some(()));
 }
 
 /// Goal: a node outlives an unread pipe, a closed one and a full disk, and they never block it.

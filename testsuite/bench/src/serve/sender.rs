@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow};
 use slipstream_network::{BoxFuture, Network, NetworkConfig, Payload, PeerAddress, Refusal};
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{SyncServer, protocol::Request};
-use slipstream_types::{BatchNumber, SecretKey, codec};
+use slipstream_types::{BatchNumber, codec};
 
 use super::clients::{after, range_request};
 use crate::harness::handler::Answering;
@@ -49,7 +49,7 @@ async fn answers(options: &SenderOptions) -> Result<HashMap<Vec<u8>, Vec<u8>>> {
     let mut answer = async |request: &Request| -> Result<Vec<u8>> {
         let payload = codec::encode("sync request", request)?;
         // Each time another asker, so that none exceeds its share.
-        let asker = SecretKey::from_seed([answers.len() as u8; 32]).public();
+        let asker = slipstream_testkit::key(answers.len() as u8).public();
         let answer =
             server.handle(asker, payload.clone()).await.map_err(|refusal| anyhow!(refusal))?.into_vec();
         answers.insert(payload, answer.clone());

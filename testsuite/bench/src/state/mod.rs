@@ -24,7 +24,7 @@ pub(super) use self::{
     contender::{Ours, Way, config, measure, next_header},
     dir::SizeDir,
     filled::Filled,
-    meter::{Cost, Meter},
+    meter::Cost,
     workload::{Choice, Initial, Workload},
 };
 use self::{curve::Curve, nomt::Caches, size::SizeRun};

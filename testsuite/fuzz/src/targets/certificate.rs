@@ -4,9 +4,9 @@
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
+use slipstream_testkit::keys;
 use slipstream_types::{
-    Address, BatchNumber, Certificate, Digest, Epoch, Failures, LedgerInfo, SecretKey, Validator,
-    ValidatorSet, bounded::BoundedVec,
+    Address, BatchNumber, Certificate, Digest, Epoch, Failures, LedgerInfo, SecretKey, ValidatorSet,
 };
 
 use crate::claim::claim;
@@ -21,14 +21,10 @@ struct Claim {
     failures: Failures,
 }
 
-static KEYS: LazyLock<Vec<SecretKey>> =
-    LazyLock::new(|| (0..VALIDATORS).map(|seed| SecretKey::from_seed([seed; 32])).collect());
+static KEYS: LazyLock<Vec<SecretKey>> = LazyLock::new(|| keys(0..VALIDATORS));
 
 fn set(failures: Failures) -> ValidatorSet {
-    let validator = |key: &SecretKey| Validator { public_key: key.public(), fee_recipient: Address::ZERO };
-    let validators =
-        BoundedVec::new(KEYS.iter().map(validator).collect()).expect("seven are within the limit");
-    ValidatorSet { epoch: Epoch(3), validators, failures }
+    ValidatorSet { failures, ..slipstream_testkit::set(3, &KEYS, Address::ZERO) }
 }
 
 fn info(ends: bool) -> LedgerInfo {

@@ -7,35 +7,15 @@ use slipstream_eve::{
     Ballot, Core, Evidence, Message, NewView, Order, Output, Settings, Setup, SignedOrder, Status, Verify,
     ViewChange, Vote,
 };
-use slipstream_types::{
-    BatchNumber, Certificate, Digest, Epoch, LedgerInfo, SecretKey, Validator, ValidatorSet, bounded::BoundedVec, codec,
-};
+use slipstream_testkit::{info, key, keys, set};
+use slipstream_types::{Address, BatchNumber, Certificate, Digest, Epoch, LedgerInfo, codec};
 
 const BYTES_MAX: usize = 1 << 20;
 
-fn key(seed: u8) -> SecretKey {
-    SecretKey::from_seed([seed; 32])
-}
-
-fn info(number: u64) -> LedgerInfo {
-    LedgerInfo {
-        epoch: Epoch(0),
-        number: BatchNumber::new(number),
-        accumulator_root: Digest::ZERO,
-        state_root: Digest::ZERO,
-        timestamp_ms: 0,
-        next_validators: None,
-    }
-}
-
 fn core(now: Instant) -> Core {
-    let keys: Vec<_> = (0..4).map(key).collect();
-    let validators =
-        keys.iter().map(|key| Validator { public_key: key.public(), fee_recipient: Default::default() });
-    let set = ValidatorSet::new(Epoch(0), BoundedVec::new(validators.collect()).expect("four"));
-    let head = info(0);
-    let settings =
-        Settings {
+    let keys = keys(0..4);
+    let (set, head) = (set(0, &keys, Address::ZERO), info(0, 0));
+    let settings = Settings {
         view_timeout_ms: 1_000,
         rotate_after: 1_000,
         protect_after: 0,
@@ -82,7 +62,7 @@ pub(super) fn messages() -> Vec<Message> {
         transactions: Digest::ZERO,
     };
     let order = SignedOrder::new(order, &domain, &key);
-    let info = LedgerInfo { accumulator_root: domain, ..info(1) };
+    let info = LedgerInfo { accumulator_root: domain, ..info(0, 1) };
     let ballot = Ballot { view: 1, number, token: Digest::tagged("fuzz", b"token") };
     let vote = Vote { ballot, signature: ballot.sign_prepare(&domain, &key) };
     let change = ViewChange::new(1, 1, None, None, &domain, &key);

@@ -4,17 +4,12 @@
 use std::sync::Arc;
 
 use slipstream_broadcast::{BroadcastConfig, Effect, Head, Mesh, Message, Wants};
-use slipstream_types::{
-    BatchNumber, Digest, Epoch, PublicKey, SecretKey, Validator, ValidatorSet, accumulator::Accumulator,
-    bounded::BoundedVec,
-};
+use slipstream_testkit::{keys, set};
+use slipstream_types::{Address, BatchNumber, Digest, PublicKey, accumulator::Accumulator};
 use tokio::time::Instant;
 
 fn mesh() -> Mesh {
-    let key = |seed| SecretKey::from_seed([seed; 32]).public();
-    let validators =
-        (0..4).map(|seed| Validator { public_key: key(seed), fee_recipient: Default::default() });
-    let set = ValidatorSet::new(Epoch(0), BoundedVec::new(validators.collect()).expect("four"));
+    let set = set(0, &keys(0..4), Address::ZERO);
     let mut accumulator = Accumulator::default();
     accumulator.append(Digest::ZERO);
     let head = Head { number: BatchNumber::GENESIS, digest: Digest::ZERO, accumulator, set: Arc::new(set) };

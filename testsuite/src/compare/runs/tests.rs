@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::{
     load::Latencies,
-    report::{CatchUp, CriterionResult, NamedSeries},
+    report::{CatchUp, CriterionResult},
 };
 
 /// Returns the commits of a run of this length with these latencies in ms.
@@ -26,11 +26,8 @@ fn node(role: &str, memory: f64) -> NodeSeries {
         head_age: series("s", 0.1),
         cpu: series("cores", 0.5),
         memory: series("MiB", memory),
-        memory_peak_mib: None,
         disk: series("MiB", 1.0),
-        stages: Vec::<NamedSeries>::new(),
-        peers: Vec::new(),
-        unanswered: 0,
+        ..NodeSeries::default()
     }
 }
 

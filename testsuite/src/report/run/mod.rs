@@ -62,7 +62,7 @@ pub struct NamedSeries {
 }
 
 /// The series from one node's status.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeSeries {
     /// The node's name in the devnet.

@@ -102,16 +102,8 @@ mod tests {
     fn node(name: &str, points: &[(u64, f64)]) -> NodeSeries {
         NodeSeries {
             name: name.to_owned(),
-            role: String::new(),
             head: Series { unit: String::new(), points: points.to_vec() },
-            head_age: Series::default(),
-            cpu: Series::default(),
-            memory: Series::default(),
-            memory_peak_mib: None,
-            disk: Series::default(),
-            stages: Vec::new(),
-            peers: Vec::new(),
-            unanswered: 0,
+            ..NodeSeries::default()
         }
     }
 

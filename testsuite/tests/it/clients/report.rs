@@ -1,6 +1,6 @@
 //! The page of a run's report, in Debian's Chromium.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use slipnet::{
     load::{Cause, Limit, Percentiles},
     report::{
@@ -10,7 +10,7 @@ use slipnet::{
     },
 };
 
-use super::page::installed;
+use super::page::{check_looks, installed};
 
 /// Returns a load of ten per second for a minute, with latencies from 90 to 100 ms.
 fn load(name: &str) -> LoadSeries {
@@ -215,18 +215,5 @@ async fn a_report_is_drawn() {
     assert_eq!(memory["curves"], 3, "{memory}");
     let pointed = seen["pointed"].as_array().unwrap();
     assert!(pointed[0].as_str().unwrap().starts_with("at 2") && pointed[1] == "0.2", "{seen}");
-    check_looks(&seen["looks"]);
-}
-
-/// Checks the page's look at each width, in light and dark mode.
-fn check_looks(looks: &Value) {
-    let looks = looks.as_array().unwrap();
-    assert_eq!(looks.len(), 6);
-    for look in looks {
-        assert!(look["overflow"] == 0 && look["wide"] == json!([]), "{look}");
-        // WCAG AA for text of this size.
-        assert!(look["contrast"].as_f64().unwrap() >= 4.5 && look["texts"].as_u64().unwrap() > 100, "{look}");
-        let is_dark = look["scheme"] == "dark";
-        assert_eq!(look["background"], if is_dark { "rgb(15, 21, 27)" } else { "rgb(243, 245, 248)" });
-    }
+    check_looks(&seen["looks"], 100);
 }

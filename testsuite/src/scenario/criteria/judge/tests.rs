@@ -36,13 +36,8 @@ fn node(name: &str, head: &[(u64, f64)], age: &[(u64, f64)], memory: &[(u64, f64
         role: "validator".to_owned(),
         head: series(head),
         head_age: series(age),
-        cpu: series(&[]),
         memory: series(memory),
-        memory_peak_mib: None,
-        disk: series(&[]),
-        stages: Vec::new(),
-        peers: Vec::new(),
-        unanswered: 0,
+        ..NodeSeries::default()
     }
 }
 
