@@ -33,7 +33,7 @@ pub enum Unit {
 
 /// The key of a balance: its holder and its unit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-pub struct Place {
+pub struct BalanceKey {
     /// The account or contract.
     pub holder: Address,
     /// The unit.
@@ -44,7 +44,7 @@ pub struct Place {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Difference {
     /// The balance's key.
-    pub place: Place,
+    pub place: BalanceKey,
     /// The balance implied by the receipts; `None` if they spend more than there was.
     pub expected: Option<U256>,
     /// The balance that the node reports.
@@ -128,44 +128,44 @@ struct Entry {
 /// The bookkeeping of a run.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Ledger {
-    entries: BTreeMap<Place, Entry>,
+    entries: BTreeMap<BalanceKey, Entry>,
 }
 
 impl Ledger {
     /// Sets a balance before the run. Balances that are never set begin at zero.
-    pub(super) fn open(&mut self, place: Place, amount: U256) {
+    pub(super) fn open(&mut self, place: BalanceKey, amount: U256) {
         self.entries.entry(place).or_default().opening = amount;
     }
 
-    pub(super) fn credit(&mut self, place: Place, amount: U256) {
+    pub(super) fn credit(&mut self, place: BalanceKey, amount: U256) {
         let entry = self.entries.entry(place).or_default();
         entry.credits = entry.credits.saturating_add(amount);
     }
 
-    pub(super) fn debit(&mut self, place: Place, amount: U256) {
+    pub(super) fn debit(&mut self, place: BalanceKey, amount: U256) {
         let entry = self.entries.entry(place).or_default();
         entry.debits = entry.debits.saturating_add(amount);
     }
 
     /// Moves an amount from one holder to another.
     pub(super) fn transfer(&mut self, unit: Unit, from: Address, to: Address, amount: U256) {
-        self.debit(Place { holder: from, unit }, amount);
-        self.credit(Place { holder: to, unit }, amount);
+        self.debit(BalanceKey { holder: from, unit }, amount);
+        self.credit(BalanceKey { holder: to, unit }, amount);
     }
 
     /// Returns the keys of all balances to compare.
-    pub(super) fn places(&self) -> impl Iterator<Item = Place> {
+    pub(super) fn places(&self) -> impl Iterator<Item = BalanceKey> {
         self.entries.keys().copied()
     }
 
     /// Returns the expected balance; `None` if more was spent than there was.
-    pub(super) fn expected(&self, place: Place) -> Option<U256> {
+    pub(super) fn expected(&self, place: BalanceKey) -> Option<U256> {
         let entry = self.entries.get(&place).copied().unwrap_or_default();
         entry.opening.checked_add(entry.credits)?.checked_sub(entry.debits)
     }
 
     /// Compares a balance, and records a difference in the audit.
-    pub(super) fn check(&self, place: Place, found: U256, audit: &mut Audit) {
+    pub(super) fn check(&self, place: BalanceKey, found: U256, audit: &mut Audit) {
         audit.figures.balances += 1;
         let expected = self.expected(place);
         if expected == Some(found) {
@@ -184,8 +184,8 @@ mod tests {
 
     use super::*;
 
-    fn wei(byte: u8) -> Place {
-        Place { holder: Address::repeat_byte(byte), unit: Unit::Wei }
+    fn wei(byte: u8) -> BalanceKey {
+        BalanceKey { holder: Address::repeat_byte(byte), unit: Unit::Wei }
     }
 
     #[test]

@@ -64,7 +64,7 @@ use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use access_lists::numbers as access_lists_in;
-pub use audit::{Audit, AuditFigures, Difference, Place, Unit};
+pub use audit::{Audit, AuditFigures, BalanceKey, Difference, Unit};
 pub use command::LoadCommand;
 pub use commits::Point;
 pub use feed::HeadNews;

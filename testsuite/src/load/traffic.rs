@@ -19,7 +19,7 @@ use super::{
     protocol::{Job, ReadJob, Tally, instant_of, monotonic_ns},
     schedule::Rate,
     setup::{self, Chain},
-    summary::{Facts, LoadSummary},
+    summary::{LoadSummary, SummaryInput},
     track::{self, Contents, ContentsReader, HeadWatch, Heads},
 };
 use crate::{accounts::Account, progress::Progress, rpc::Rpc};
@@ -133,7 +133,7 @@ impl Ready {
         let plugs: HashSet<_> = outcome.plugs.iter().copied().collect();
         let known = Known { plan: &plan, hashes: &hashes, plugs: &plugs };
         let audit = auditor.close(&known, contents.head(), (tally.accepted, &outcome.in_doubt)).await?;
-        Ok(LoadSummary::new(Facts {
+        Ok(LoadSummary::new(SummaryInput {
             workload: options.workload.to_string(),
             rate: rate.to_string(),
             prepared: begin.saturating_duration_since(prepares),

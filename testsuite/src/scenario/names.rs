@@ -15,7 +15,7 @@ pub(super) const PRIMARY: &str = "primary";
 
 /// A node of a scenario, by its index among all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place(pub(super) usize);
+pub(super) struct NodeIndex(pub(super) usize);
 
 /// The nodes of a scenario, validators first.
 #[derive(Clone, Debug)]
@@ -53,22 +53,22 @@ impl Names {
         self.names.len()
     }
 
-    pub(super) fn name(&self, place: Place) -> &str {
+    pub(super) fn name(&self, place: NodeIndex) -> &str {
         &self.names[place.0]
     }
 
     /// Returns the group of a node; `None` for a validator.
-    pub(super) fn group(&self, place: Place) -> Option<usize> {
+    pub(super) fn group(&self, place: NodeIndex) -> Option<usize> {
         self.groups[place.0]
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = Place> + '_ {
-        (0..self.len()).map(Place)
+    pub(super) fn all(&self) -> impl Iterator<Item = NodeIndex> + '_ {
+        (0..self.len()).map(NodeIndex)
     }
 
     /// Returns the nodes that a name matches, in node order; empty for an unknown name.
-    pub(super) fn find(&self, name: &str) -> Vec<Place> {
-        let is_it = |place: &Place| match name {
+    pub(super) fn find(&self, name: &str) -> Vec<NodeIndex> {
+        let is_it = |place: &NodeIndex| match name {
             ALL => true,
             VALIDATORS => self.group(*place).is_none(),
             FULLNODES => self.group(*place).is_some(),
@@ -82,8 +82,8 @@ impl Names {
 
     /// Returns the nodes that several names match, each once. They are in the order of the names, and in node order
     /// within a name.
-    pub(super) fn find_all(&self, names: &[String]) -> Vec<Place> {
-        let mut found: Vec<Place> = names.iter().flat_map(|name| self.find(name)).collect();
+    pub(super) fn find_all(&self, names: &[String]) -> Vec<NodeIndex> {
+        let mut found: Vec<NodeIndex> = names.iter().flat_map(|name| self.find(name)).collect();
         let mut seen = BTreeSet::new();
         found.retain(|place| seen.insert(*place));
         found
@@ -116,12 +116,12 @@ fn listed(mut names: Vec<&str>) -> String {
 }
 
 /// Whether a node may be added to the validators.
-pub(super) fn is_candidate(topology: &Topology, names: &Names, place: Place) -> bool {
+pub(super) fn is_candidate(topology: &Topology, names: &Names, place: NodeIndex) -> bool {
     names.group(place).is_some_and(|group| topology.groups[group].part == Part::Candidate)
 }
 
 /// Whether a node validates from the first batch on, or may be added.
-pub(super) fn may_validate(topology: &Topology, names: &Names, place: Place) -> bool {
+pub(super) fn may_validate(topology: &Topology, names: &Names, place: NodeIndex) -> bool {
     names.group(place).is_none() || is_candidate(topology, names, place)
 }
 

@@ -8,7 +8,7 @@ use slipstream_types::Digest;
 use super::{
     fault::{Fault, Lie, PeerLie, Target, What},
     model::{LinkShape, Scenario},
-    names::{Names, PRIMARY, Place, VALIDATORS},
+    names::{Names, NodeIndex, PRIMARY, VALIDATORS},
     span::Span,
 };
 
@@ -26,43 +26,43 @@ pub(super) struct Event {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
     /// The node starts for the first time.
-    Join(Place),
+    Join(NodeIndex),
     /// One node is harmed.
     Node {
         harm: Harm,
-        who: Who,
+        who: PlannedNode,
     },
     /// The links between these pairs change; `None` cuts them.
     Links {
-        pairs: Vec<(Place, Place)>,
+        pairs: Vec<(NodeIndex, NodeIndex)>,
         shape: Option<LinkShape>,
     },
     /// A node gets `count` lying peers.
     LyingPeers {
         lie: PeerLie,
         count: u32,
-        who: Who,
+        who: PlannedNode,
     },
     /// Attackers of the siege start.
     Attack {
         name: String,
-        victim: Place,
+        victim: NodeIndex,
     },
-    ExportSnapshot(Place),
-    AddValidator(Place),
-    RemoveValidator(Place),
+    ExportSnapshot(NodeIndex),
+    AddValidator(NodeIndex),
+    RemoveValidator(NodeIndex),
 }
 
 impl Action {
     /// Returns the affected node; `None` if it affects links.
-    pub(super) fn whom(&self) -> Option<Who> {
+    pub(super) fn whom(&self) -> Option<PlannedNode> {
         match self {
             Action::Node { who, .. } | Action::LyingPeers { who, .. } => Some(*who),
             Action::Join(place)
             | Action::ExportSnapshot(place)
             | Action::AddValidator(place)
             | Action::RemoveValidator(place)
-            | Action::Attack { victim: place, .. } => Some(Who::Node(*place)),
+            | Action::Attack { victim: place, .. } => Some(PlannedNode::Node(*place)),
             Action::Links { .. } => None,
         }
     }
@@ -83,7 +83,7 @@ pub(super) enum Harm {
     /// The jump in milliseconds, negative for a jump back.
     ClockJump(i64),
     /// The nodes that hear the second instance.
-    Twin(Vec<Place>),
+    Twin(Vec<NodeIndex>),
     OldState,
     /// The lie of the program that replaces the validator.
     Liar(&'static str),
@@ -93,8 +93,8 @@ pub(super) enum Harm {
 
 /// The affected node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Who {
-    Node(Place),
+pub(super) enum PlannedNode {
+    Node(NodeIndex),
     /// The node that is primary at that time.
     Primary,
 }
@@ -115,8 +115,8 @@ pub(super) fn plan(scenario: &Scenario) -> Vec<Event> {
 }
 
 /// Returns the validators at the end of the clock, if the chain accepts each change.
-pub(super) fn validators_at_end(scenario: &Scenario, names: &Names) -> BTreeSet<Place> {
-    let mut validators: BTreeSet<Place> = names.find(VALIDATORS).into_iter().collect();
+pub(super) fn validators_at_end(scenario: &Scenario, names: &Names) -> BTreeSet<NodeIndex> {
+    let mut validators: BTreeSet<NodeIndex> = names.find(VALIDATORS).into_iter().collect();
     for event in plan(scenario) {
         match event.action {
             Action::AddValidator(place) => {
@@ -209,20 +209,20 @@ fn harm(what: &What, names: &Names, random: &mut StdRng) -> Option<Harm> {
 }
 
 /// Returns the nodes that a fault affects, each with the milliseconds after the fault's beginning.
-fn hit(target: &Target, names: &Names, random: &mut StdRng) -> Vec<(u64, Who)> {
+fn hit(target: &Target, names: &Names, random: &mut StdRng) -> Vec<(u64, PlannedNode)> {
     let found = names.find_all(target.names());
     match target {
-        Target::Nodes(list) if list.len() == 1 && list[0] == PRIMARY => vec![(0, Who::Primary)],
-        Target::Nodes(_) => found.into_iter().map(|place| (0, Who::Node(place))).collect(),
+        Target::Nodes(list) if list.len() == 1 && list[0] == PRIMARY => vec![(0, PlannedNode::Primary)],
+        Target::Nodes(_) => found.into_iter().map(|place| (0, PlannedNode::Node(place))).collect(),
         Target::Rolling { every, .. } => {
-            (0..).zip(found).map(|(turn, place)| (turn * every.ms(), Who::Node(place))).collect()
+            (0..).zip(found).map(|(turn, place)| (turn * every.ms(), PlannedNode::Node(place))).collect()
         }
         Target::OneOf(_) => {
             // The list is sorted, so that the same seed draws the same node whatever the order in the file.
             let mut found = found;
             found.sort();
             let drawn = (!found.is_empty()).then(|| found[random.random_range(0..found.len())]);
-            drawn.into_iter().map(|place| (0, Who::Node(place))).collect()
+            drawn.into_iter().map(|place| (0, PlannedNode::Node(place))).collect()
         }
     }
 }
@@ -265,8 +265,8 @@ mod tests {
         let events = plan(&scenario("x", faults));
         let times: Vec<u64> = events.iter().map(|event| event.at_ms / 1_000).collect();
         assert_eq!(times, [5, 5, 10, 13, 16, 19, 30, 40]);
-        assert_eq!(events[6].action, Action::Node { harm: Harm::Kill, who: Who::Primary });
-        let pairs = vec![(Place(0), Place(4)), (Place(0), Place(5))];
+        assert_eq!(events[6].action, Action::Node { harm: Harm::Kill, who: PlannedNode::Primary });
+        let pairs = vec![(NodeIndex(0), NodeIndex(4)), (NodeIndex(0), NodeIndex(5))];
         assert_eq!(events[7].action, Action::Links { pairs, shape: None });
     }
 
@@ -276,7 +276,7 @@ mod tests {
         let met = |what: &str| {
             let events = plan(&scenario("x", &format!("- {{ at: 10s, what: {{ restart: {what} }} }}\n")));
             let whom = |event: &Event| match event.action {
-                Action::Node { who: Who::Node(place), .. } => Some((event.at_ms / 1_000, place.0)),
+                Action::Node { who: PlannedNode::Node(place), .. } => Some((event.at_ms / 1_000, place.0)),
                 _ => None,
             };
             events.iter().filter_map(whom).collect::<Vec<_>>()
@@ -310,7 +310,7 @@ mod tests {
             Harm::SlowDisk(200),
             Harm::ClockJump(3_600_000),
             Harm::ClockJump(-90_000),
-            Harm::Twin(vec![Place(1), Place(3)]),
+            Harm::Twin(vec![NodeIndex(1), NodeIndex(3)]),
             Harm::OldState,
             Harm::Liar("double-vote"),
         ];
@@ -332,14 +332,16 @@ mod tests {
             _ => None,
         };
         let told: Vec<_> = events.iter().filter_map(told).collect();
-        let whom = [4, 5, 0].map(|place| Who::Node(Place(place)));
+        let whom = [4, 5, 0].map(|place| PlannedNode::Node(NodeIndex(place)));
         for (told, who) in told.iter().zip(whom) {
             assert_eq!(*told, (PeerLie::ForgedHeads, 3, who, Some(15_000)));
         }
         let drawn = &told[3..5];
         assert!(drawn.iter().all(|(lie, count, ..)| (*lie, *count) == (PeerLie::SnapshotLure, 1)));
-        assert!(drawn.iter().all(|(.., who, _)| matches!(who, Who::Node(Place(place)) if *place < 4)));
-        assert_eq!(told[5], (PeerLie::UnaskedHints, 1, Who::Primary, None));
+        assert!(
+            drawn.iter().all(|(.., who, _)| matches!(who, PlannedNode::Node(NodeIndex(place)) if *place < 4))
+        );
+        assert_eq!(told[5], (PeerLie::UnaskedHints, 1, PlannedNode::Primary, None));
         assert_eq!(plan(&scenario("x", faults)), events);
     }
 }

@@ -25,7 +25,7 @@ use self::{
     situation::{FULL, FULL_RUN, LENGTHS, ONLY_NAMED, QUICK_RUN, Situation, Start},
     supply::{Busy, Supply},
 };
-use super::{BenchOptions, Report, harness::kept::Place};
+use super::{BenchOptions, Report, harness::kept::WorkDir};
 use slipnet::progress::Progress;
 
 /// The part that compares a long chain with a short one.
@@ -79,7 +79,7 @@ impl Plan {
 
 pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
     let plan = Plan::new(options.quick, &options.only)?;
-    let place = Place::of(options)?;
+    let place = WorkDir::of(options)?;
     let scratch = tempfile::Builder::new().prefix("slipnet-bench-").tempdir_in(place.dir())?;
     let bench = Bench { plan: &plan, place: place.dir(), scratch: scratch.path(), progress };
     let results = tokio::runtime::Handle::current().block_on(bench.run()).map_err(|error| {

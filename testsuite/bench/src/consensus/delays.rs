@@ -37,7 +37,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 
 /// The results of one latency, run by run.
 #[derive(Default)]
-struct Far {
+struct LatencyRuns {
     tps: Vec<f64>,
     /// The median latency of all transactions, as the sender sees them.
     commit_p50_ms: Vec<f64>,
@@ -50,7 +50,7 @@ struct Far {
 pub(super) async fn run(weight: &Weight, plan: &Plan, dir: &Path, progress: Progress) -> Result<Vec<Figure>> {
     let options = ClusterOptions { validators: VALIDATORS, accounts: ACCOUNTS, batch_max: BATCH_MAX };
     let mut cluster = Cluster::start(&dir.join("far"), options).await?;
-    let mut all: BTreeMap<u64, Far> = BTreeMap::new();
+    let mut all: BTreeMap<u64, LatencyRuns> = BTreeMap::new();
     for run in 1..=plan.runs {
         for one_way_ms in ONE_WAYS_MS.into_iter().filter(|ms| !plan.is_quick || *ms != 25) {
             progress.step(&format!("{one_way_ms} ms one way, run {run} of {}", plan.runs));
@@ -88,7 +88,7 @@ async fn view(cluster: &Cluster) -> Result<f64> {
     status.consensus.and_then(|it| it["view"].as_f64()).context("the first node does not validate")
 }
 
-async fn measure(cluster: &Cluster, weight: &Weight, plan: &Plan, far: &mut Far) -> Result<()> {
+async fn measure(cluster: &Cluster, weight: &Weight, plan: &Plan, far: &mut LatencyRuns) -> Result<()> {
     let pressure = Pressure { window: WINDOW, ..weight.pressure(1.5 * plan.seconds) };
     let flow = Driver::new(cluster).await?.press(weight.request, pressure).await?;
     far.tps.push(flow.tps);
@@ -108,7 +108,7 @@ async fn measure(cluster: &Cluster, weight: &Weight, plan: &Plan, far: &mut Far)
     Ok(())
 }
 
-fn throughput(all: &BTreeMap<u64, Far>) -> Vec<Figure> {
+fn throughput(all: &BTreeMap<u64, LatencyRuns>) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (one_way_ms, far) in all {
         figures.push(Figure::new(format!("far.{one_way_ms}ms.tps"), "1/s", far.tps.clone()));
@@ -122,7 +122,7 @@ fn throughput(all: &BTreeMap<u64, Far>) -> Vec<Figure> {
     figures
 }
 
-fn latency(all: &BTreeMap<u64, Far>, store: &Store, log: &Path) -> Result<Vec<Figure>> {
+fn latency(all: &BTreeMap<u64, LatencyRuns>, store: &Store, log: &Path) -> Result<Vec<Figure>> {
     let decided = ways::decided_ms(log)?;
     let mut figures = Vec::new();
     for (one_way_ms, far) in all {
@@ -142,7 +142,7 @@ fn latency(all: &BTreeMap<u64, Far>, store: &Store, log: &Path) -> Result<Vec<Fi
     Ok(figures)
 }
 
-fn shipping(all: &BTreeMap<u64, Far>, store: &Store, genesis: &Genesis) -> Result<Vec<Figure>> {
+fn shipping(all: &BTreeMap<u64, LatencyRuns>, store: &Store, genesis: &Genesis) -> Result<Vec<Figure>> {
     let head = store.head()?.header.number.get();
     let pages = Pages::of(store, genesis, head)?;
     let (mut to_all, mut to_one) = (Vec::new(), Vec::new());

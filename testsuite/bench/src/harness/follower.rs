@@ -30,7 +30,7 @@ pub(crate) struct Goal {
 
 /// CPU seconds so far of the processes around a follower.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Around {
+pub(crate) struct SurroundingCpu {
     pub(crate) server: f64,
     pub(crate) relay: f64,
 }
@@ -46,7 +46,7 @@ pub(crate) struct CaughtUp {
     pub(crate) bytes: u64,
     pub(crate) cpu_s: f64,
     /// CPU seconds of the processes around it, in the same time.
-    pub(crate) around: Around,
+    pub(crate) around: SurroundingCpu,
     /// The follower's peak memory until it reached the head.
     pub(crate) peak_mib: f64,
     /// Seconds that each stage was busy; stages overlap.
@@ -63,7 +63,7 @@ impl Goal {
         dir: &Path,
         genesis: &Path,
         options: &NodeOptions,
-        around: impl Fn() -> Result<Around>,
+        around: impl Fn() -> Result<SurroundingCpu>,
     ) -> Result<CaughtUp> {
         let mut node = NodeProcess::start(dir, genesis, &node_key(SEED, 0), options).await?;
         let ready = Instant::now();
@@ -86,7 +86,10 @@ impl Goal {
             connect_seconds: (begin - ready).as_secs_f64(),
             bytes: bytes_received(&status),
             cpu_s: cpu_after - cpu_before,
-            around: Around { server: after.server - before.server, relay: after.relay - before.relay },
+            around: SurroundingCpu {
+                server: after.server - before.server,
+                relay: after.relay - before.relay,
+            },
             peak_mib,
             stages: stages(&status),
         })

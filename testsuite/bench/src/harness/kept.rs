@@ -12,19 +12,19 @@ use tempfile::TempDir;
 use crate::BenchOptions;
 
 /// Where a bench works: the directory of `--dir`, which keeps its stores, or a temporary one in the working directory.
-pub(crate) struct Place {
+pub(crate) struct WorkDir {
     dir: PathBuf,
     /// Removes the directory when the bench ends.
     _temporary: Option<TempDir>,
 }
 
-impl Place {
-    pub(crate) fn of(options: &BenchOptions) -> Result<Place> {
+impl WorkDir {
+    pub(crate) fn of(options: &BenchOptions) -> Result<WorkDir> {
         let is_kept = options.dir != Path::new(".");
         let temporary = (!is_kept).then(|| options.temporary_dir()).transpose()?;
         let dir = temporary.as_ref().map_or(options.dir.as_path(), |dir| dir.path());
         let dir = dir.canonicalize().with_context(|| format!("there is no directory {}", dir.display()))?;
-        Ok(Place { dir, _temporary: temporary })
+        Ok(WorkDir { dir, _temporary: temporary })
     }
 
     pub(crate) fn dir(&self) -> &Path {

@@ -6,9 +6,9 @@ use tempfile::TempDir;
 
 use crate::{
     Figure,
-    harness::kept::{Place, clone_store},
+    harness::kept::{WorkDir, clone_store},
     size::short,
-    state::{Cost, Ours, SizeDir, Workload, config, tree_memory_mib},
+    state::{Cost, OwnStore, SizeDir, Workload, config, tree_memory_mib},
 };
 use slipnet::progress::Progress;
 
@@ -17,7 +17,7 @@ pub(super) type Kept = (&'static str, StateHistory);
 
 pub(super) struct Copies {
     /// In the order of the requested [`Kept`].
-    pub(super) stores: Vec<Ours>,
+    pub(super) stores: Vec<OwnStore>,
     pub(super) workload: Workload,
     // Declared after the stores: fields drop in order, and a store must close before its files are removed.
     _dir: TempDir,
@@ -29,7 +29,7 @@ impl Copies {
         keys: u64,
         kept: &[Kept],
         batches: usize,
-        place: &Place,
+        place: &WorkDir,
         progress: Progress,
     ) -> Result<Copies> {
         let size_dir = SizeDir::open(place.dir(), keys)?;
@@ -45,7 +45,7 @@ impl Copies {
                 tree_memory_mib: tree_memory_mib(keys),
                 ..config(true)
             };
-            stores.push(Ours::open(&config, &dir)?);
+            stores.push(OwnStore::open(&config, &dir)?);
         }
         Ok(Copies { stores, workload: size_dir.take(batches as u64)?, _dir: copies })
     }

@@ -7,7 +7,7 @@ use slipstream_storage::StateHistory;
 use super::copies::{Copies, Kept, figures, seconds};
 use crate::{
     Figure,
-    harness::{kept::Place, ratios},
+    harness::{kept::WorkDir, ratios},
     size::short,
     state::{Choice, Cost, Way, measure as commit},
 };
@@ -21,7 +21,7 @@ const KEPT: [Kept; 3] =
 pub(super) fn measure(
     sizes: &[u64],
     rounds: usize,
-    place: &Place,
+    place: &WorkDir,
     progress: Progress,
 ) -> Result<Vec<Figure>> {
     let mut all_figures = Vec::new();
@@ -42,7 +42,7 @@ pub(super) fn measure(
 }
 
 /// Returns the costs in the order of [`KEPT`].
-fn of_size(keys: u64, rounds: usize, place: &Place, progress: Progress) -> Result<[Vec<Cost>; KEPT.len()]> {
+fn of_size(keys: u64, rounds: usize, place: &WorkDir, progress: Progress) -> Result<[Vec<Cost>; KEPT.len()]> {
     let mut copies = Copies::of(keys, &KEPT, (rounds + 1) * BATCHES, place, progress)?;
     let mut costs = <[Vec<Cost>; KEPT.len()]>::default();
     for round in 0..=rounds {

@@ -13,11 +13,11 @@ use crate::{
     Figure,
     harness::{
         files::wait_until_quiet,
-        kept::{Place, once},
+        kept::{WorkDir, once},
         ratios,
     },
     size::short,
-    state::{Choice, Initial, Ours, Workload, config, next_header},
+    state::{Choice, Initial, OwnStore, Workload, config, next_header},
 };
 use slipnet::progress::Progress;
 
@@ -64,10 +64,15 @@ impl Plan {
     }
 }
 
-pub(super) fn measure(plan: &Plan, rounds: usize, place: &Place, progress: Progress) -> Result<Vec<Figure>> {
+pub(super) fn measure(
+    plan: &Plan,
+    rounds: usize,
+    place: &WorkDir,
+    progress: Progress,
+) -> Result<Vec<Figure>> {
     let dir = place.dir().join(plan.name());
     once(&dir, |dir| fill(plan, dir, progress))?;
-    let ours = Ours::open(&plan.config(), &dir)?;
+    let ours = OwnStore::open(&plan.config(), &dir)?;
     // A start seals the rows in the history's log.
     wait_until_quiet()?;
     let store = ours.store();
@@ -160,9 +165,9 @@ impl Deep<'_> {
 /// Makes the history. Each group of batches is hashed and written once, as by a node that catches up.
 fn fill(plan: &Plan, dir: &Path, progress: Progress) -> Result<()> {
     progress.step(&format!("filling a store with {} keys", short(plan.keys)));
-    Ours::fill(dir, &Initial::new(plan.keys), progress)?;
+    OwnStore::fill(dir, &Initial::new(plan.keys), progress)?;
     let config = StorageConfig { fsync: false, direct_reads: false, tree_memory_mib: 0, ..plan.config() };
-    let ours = Ours::open(&config, dir)?;
+    let ours = OwnStore::open(&config, dir)?;
     let store = ours.store();
     let mut workload = Workload::after(plan.keys, 0);
     let mut task = progress.task("batches", plan.batches);

@@ -9,7 +9,7 @@ mod recent;
 
 use anyhow::Result;
 
-use super::{Aim, BenchOptions, Figure, Report, harness::kept::Place};
+use super::{Aim, BenchOptions, Figure, Report, harness::kept::WorkDir};
 use slipnet::progress::Progress;
 
 /// The size of the measurements.
@@ -46,7 +46,7 @@ impl Plan {
 }
 
 pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
-    let place = Place::of(options)?;
+    let place = WorkDir::of(options)?;
     let plan = Plan::new(options);
     let mut figures = recent::measure(&plan.recent, plan.rounds, &place, progress)?;
     figures.extend(deep::measure(&plan.deep, plan.rounds, &place, progress)?);

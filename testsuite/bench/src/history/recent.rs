@@ -10,10 +10,10 @@ use super::read::{Read, time};
 use crate::{
     Figure,
     harness::{
-        kept::{Place, clone_store},
+        kept::{WorkDir, clone_store},
         ratios,
     },
-    state::{Choice, Ours, SizeDir, Way, config, measure as commit},
+    state::{Choice, OwnStore, SizeDir, Way, config, measure as commit},
 };
 use slipnet::progress::Progress;
 
@@ -33,13 +33,18 @@ pub(super) struct Plan {
 }
 
 /// Commits with the default window on a copy of the filled store, then reads alternately.
-pub(super) fn measure(plan: &Plan, rounds: usize, place: &Place, progress: Progress) -> Result<Vec<Figure>> {
+pub(super) fn measure(
+    plan: &Plan,
+    rounds: usize,
+    place: &WorkDir,
+    progress: Progress,
+) -> Result<Vec<Figure>> {
     let size_dir = SizeDir::open(place.dir(), plan.keys)?;
     let store = size_dir.filled_store(progress)?;
     let copy = tempfile::tempdir_in(place.dir())?;
     clone_store(&store, copy.path())?;
     let config = StorageConfig { fsync: false, state_history: StateHistory::default(), ..config(false) };
-    let ours = Ours::open(&config, copy.path())?;
+    let ours = OwnStore::open(&config, copy.path())?;
     let mut workload = size_dir.take(BATCHES as u64)?;
     progress.step(&format!("committing {BATCHES} batches"));
     let mut changed = BTreeSet::new();

@@ -13,7 +13,7 @@ use slipstream_types::{BatchNumber, BlobKind};
 use super::{
     IDLE_TPS, Plan, flood, floor,
     generator::{ARRAY, Offer, Outcome, Pace, offer},
-    subject::{Shape, Spent, Subject},
+    subject::{ResourceUse, Shape, Subject},
 };
 use crate::{
     Figure,
@@ -43,9 +43,9 @@ pub(super) struct Loaded {
     range: RangeInclusive<u64>,
     /// The cost for the primary, which accepts and orders the transfers; for the other validators, on average; and for
     /// the fullnode.
-    pub(super) primary: Spent,
-    validator: Spent,
-    pub(super) follower: Spent,
+    pub(super) primary: ResourceUse,
+    validator: ResourceUse,
+    pub(super) follower: ResourceUse,
 }
 
 /// All measurements.
@@ -129,9 +129,10 @@ async fn load_at(
     let pace = Pace::Rate { per_second };
     let outcome = offer(&chain, &subject.accounts, Offer { transfers, array, pace }).await?;
     let (after, last) = (subject.spent().await?, chain.head().await?);
-    let spent: Vec<Spent> = after.iter().zip(&before).map(|(after, before)| after.since(before)).collect();
+    let spent: Vec<ResourceUse> =
+        after.iter().zip(&before).map(|(after, before)| after.since(before)).collect();
     let validators = spent.len() - 1;
-    let others: Vec<Spent> =
+    let others: Vec<ResourceUse> =
         (0..validators).filter(|index| *index != primary).map(|index| spent[index]).collect();
     Ok(Loaded {
         outcome,
@@ -139,7 +140,7 @@ async fn load_at(
         batches: (last - head) as f64,
         range: head + 1..=last,
         primary: spent[primary],
-        validator: Spent::mean(&others),
+        validator: ResourceUse::mean(&others),
         follower: spent[validators],
     })
 }

@@ -46,7 +46,7 @@ enum Processes {
 
 /// A node's resource use since its start.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Spent {
+pub(super) struct ResourceUse {
     pub(super) cpu_s: f64,
     /// Bytes handed to the disk.
     pub(super) bytes_written: f64,
@@ -58,9 +58,9 @@ pub(super) struct Spent {
     pub(super) bytes_sent: f64,
 }
 
-impl Spent {
-    pub(super) fn since(&self, before: &Spent) -> Spent {
-        Spent {
+impl ResourceUse {
+    pub(super) fn since(&self, before: &ResourceUse) -> ResourceUse {
+        ResourceUse {
             cpu_s: self.cpu_s - before.cpu_s,
             bytes_written: self.bytes_written - before.bytes_written,
             stored_bytes: self.stored_bytes - before.stored_bytes,
@@ -70,9 +70,9 @@ impl Spent {
     }
 
     /// Returns the mean over some nodes; NaN without any.
-    pub(super) fn mean(all: &[Spent]) -> Spent {
-        let mean = |of: fn(&Spent) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
-        Spent {
+    pub(super) fn mean(all: &[ResourceUse]) -> ResourceUse {
+        let mean = |of: fn(&ResourceUse) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
+        ResourceUse {
             cpu_s: mean(|spent| spent.cpu_s),
             bytes_written: mean(|spent| spent.bytes_written),
             stored_bytes: mean(|spent| spent.stored_bytes),
@@ -188,12 +188,12 @@ impl Subject {
     }
 
     /// Returns each node's resource use since its start.
-    pub(super) async fn spent(&self) -> Result<Vec<Spent>> {
+    pub(super) async fn spent(&self) -> Result<Vec<ResourceUse>> {
         let mut spent = Vec::new();
         for node in self.nodes() {
             let pid = node.pid().context("a node ended")?;
             let rpc = node.rpc();
-            spent.push(Spent {
+            spent.push(ResourceUse {
                 cpu_s: cpu::of_process(pid)?,
                 bytes_written: io_counter(pid, "write_bytes")? as f64,
                 stored_bytes: rpc.metric("slipstream_storage_written_bytes_total").await?,

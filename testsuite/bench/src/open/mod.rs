@@ -19,7 +19,7 @@ pub(super) use self::scrub::ScrubOptions;
 use self::scrub::{Rounds, ScrubReport};
 use super::{
     Aim, BenchOptions, Figure, Report,
-    harness::{files::drop_cached, kept::Place},
+    harness::{files::drop_cached, kept::WorkDir},
     size::short,
     state::{CommitOptions, Filled, OpenOptions, OpenReport, SizeDir, open_aim, sizes, tree_memory_mib},
 };
@@ -70,7 +70,7 @@ impl End {
 }
 
 pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
-    let place = Place::of(options)?;
+    let place = WorkDir::of(options)?;
     let rounds = if options.quick { 2 } else { 5 };
     let mut figures = Vec::new();
     let mut notes = vec![

@@ -29,7 +29,7 @@ use self::{
 use super::{
     BenchOptions, Report,
     harness::{
-        kept::{Place, clone_store, remove},
+        kept::{WorkDir, clone_store, remove},
         node::{NodeOptions, NodeProcess, database},
     },
     hints::access_lists,
@@ -144,7 +144,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     let mut listed = lists.concat();
     listed.sort_unstable();
     listed.dedup();
-    let place = Place::of(options)?;
+    let place = WorkDir::of(options)?;
     let world = World::new(plan.size, listed);
     let base = world.base(place.dir(), progress)?;
     let bench = Bench { plan: &plan, world: &world, base: &base, lists: &lists, progress };

@@ -33,7 +33,7 @@ use super::{
     Aim, BenchOptions, Figure, Report,
     harness::{
         files::wait_until_quiet,
-        kept::{Place, once},
+        kept::{WorkDir, once},
     },
     size::short,
 };
@@ -67,7 +67,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
 fn run_standard(options: &BenchOptions, dir: &Path, progress: Progress) -> Result<Report> {
     let (leaves, runs) = standard(options);
     progress.step(&format!("filling a store with {leaves} leaves"));
-    let made = Made::at(dir, leaves);
+    let made = MadeSnapshot::at(dir, leaves);
     let store = source::filled(&made.store, leaves, progress)?;
     let start = Instant::now();
     let info = store.create_snapshot()?;
@@ -106,15 +106,15 @@ fn run_standard(options: &BenchOptions, dir: &Path, progress: Progress) -> Resul
 
 /// Measures only bootstraps, of the requested sizes. Their stores are kept.
 fn run_sizes(options: &BenchOptions, dir: &Path, progress: Progress) -> Result<Report> {
-    let place = Place::of(options)?;
+    let place = WorkDir::of(options)?;
     let runs = network::rounds(options.quick);
     let mut report = Report { bench: "snapshot", runs, figures: Vec::new(), notes: Vec::new() };
     for &rows in &options.keys {
         let kept = place.dir().join(format!("slipnet-snapshot-{}", short(rows)));
-        once(&kept, |kept| close_quiet(&Made::fill(kept, rows, progress)?.1))?;
+        once(&kept, |kept| close_quiet(&MadeSnapshot::fill(kept, rows, progress)?.1))?;
         let work = dir.join(short(rows));
         fs::create_dir_all(&work)?;
-        let made = Made::at(&kept, rows);
+        let made = MadeSnapshot::at(&kept, rows);
         let (figures, notes) = network::measure(&made, &work, options.quick, standard(options).0, progress)?;
         report.figures.extend(figures);
         report.notes.extend(notes);
@@ -128,22 +128,22 @@ fn standard(options: &BenchOptions) -> (u64, usize) {
 }
 
 /// A closed store with a snapshot, and the snapshot in files.
-struct Made {
+struct MadeSnapshot {
     rows: u64,
     store: PathBuf,
     files: PathBuf,
 }
 
-impl Made {
+impl MadeSnapshot {
     /// Returns the paths of a directory's snapshot, which may not exist yet.
-    fn at(dir: &Path, rows: u64) -> Made {
-        Made { rows, store: dir.join("source"), files: dir.join("files") }
+    fn at(dir: &Path, rows: u64) -> MadeSnapshot {
+        MadeSnapshot { rows, store: dir.join("source"), files: dir.join("files") }
     }
 
     /// Fills a directory, without the floor's rows. The store stays open.
-    fn fill(dir: &Path, rows: u64, progress: Progress) -> Result<(Made, Store)> {
+    fn fill(dir: &Path, rows: u64, progress: Progress) -> Result<(MadeSnapshot, Store)> {
         progress.step(&format!("filling a store with {} rows", short(rows)));
-        let made = Made::at(dir, rows);
+        let made = MadeSnapshot::at(dir, rows);
         let store = source::filled(&made.store, rows, progress)?;
         let info = store.create_snapshot()?;
         let snapshot = store.snapshot(info.number)?.context("the new snapshot is missing")?;

@@ -20,7 +20,7 @@ use slipstream_storage::{StorageConfig, Store};
 use slipstream_types::Path as StatePath;
 
 use super::{
-    Made,
+    MadeSnapshot,
     child::{CACHE_MIB, Measured, TREE_MIB, Task},
     in_child, source,
 };
@@ -28,7 +28,7 @@ use crate::{
     Aim, Figure,
     harness::{
         ONE_WAY,
-        follower::{Around, CaughtUp, Goal},
+        follower::{CaughtUp, Goal, SurroundingCpu},
         kept::clone_store,
         node::NodeOptions,
         ratios,
@@ -93,7 +93,7 @@ pub(super) fn rounds(is_quick: bool) -> usize {
 
 /// Measures one size; `standard` is the one of the aims. Works in `dir`, on the file system of the exported snapshot.
 pub(super) fn measure(
-    made: &Made,
+    made: &MadeSnapshot,
     dir: &Path,
     is_quick: bool,
     standard: u64,
@@ -106,7 +106,7 @@ pub(super) fn measure(
 }
 
 struct NetworkBench<'a> {
-    made: &'a Made,
+    made: &'a MadeSnapshot,
     dir: &'a Path,
     genesis: PathBuf,
     goal: Goal,
@@ -115,7 +115,7 @@ struct NetworkBench<'a> {
 }
 
 impl NetworkBench<'_> {
-    fn new<'a>(made: &'a Made, dir: &'a Path, progress: Progress) -> Result<NetworkBench<'a>> {
+    fn new<'a>(made: &'a MadeSnapshot, dir: &'a Path, progress: Progress) -> Result<NetworkBench<'a>> {
         let header = source::Target::read(&made.files)?.restore_target().header;
         let deadline = DEADLINE + Duration::from_secs(made.rows / DEADLINE_ROWS_PER_S);
         let goal = Goal { head: header.number.get(), state_root: header.state_root, deadline };
@@ -178,7 +178,7 @@ impl NetworkBench<'_> {
         // The relays' threads and the servers run in this process.
         let around = || {
             let relay = relays.iter().map(Relay::cpu_s).sum();
-            Ok(Around { server: cpu::of_this_process() - relay, relay })
+            Ok(SurroundingCpu { server: cpu::of_this_process() - relay, relay })
         };
         let dir = self.dir.join("follower");
         fs::create_dir_all(&dir)?;
@@ -299,7 +299,7 @@ mod tests {
             connect_seconds: 0.5,
             bytes: 1_000_000,
             cpu_s: 1.0,
-            around: Around::default(),
+            around: SurroundingCpu::default(),
             peak_mib: 100.0,
             stages: Vec::new(),
         }
@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn a_clone_serves_the_snapshot_of_its_source() {
         let dir = tempfile::tempdir().unwrap();
-        let (made, store) = Made::fill(dir.path(), 3_000, Progress::Quiet).unwrap();
+        let (made, store) = MadeSnapshot::fill(dir.path(), 3_000, Progress::Quiet).unwrap();
         store.close();
         let header = source::Target::read(&made.files).unwrap().restore_target().header;
         let clone = serving(&made.store, &dir.path().join("clone")).unwrap();

@@ -75,9 +75,9 @@ impl Way {
 }
 
 /// The node's own store.
-pub(crate) struct Ours(Store);
+pub(crate) struct OwnStore(Store);
 
-impl Ours {
+impl OwnStore {
     pub(crate) fn fill(dir: &FilePath, initial: &Initial, progress: Progress) -> Result<()> {
         let store = Store::open(&config(false), dir)?;
         store.initialize(&genesis())?;
@@ -95,7 +95,7 @@ impl Ours {
         Ok(())
     }
 
-    pub(crate) fn open(config: &StorageConfig, dir: &FilePath) -> Result<Ours> {
+    pub(crate) fn open(config: &StorageConfig, dir: &FilePath) -> Result<OwnStore> {
         let store = Store::open(config, dir);
         let store = store.with_context(|| {
             format!(
@@ -103,7 +103,7 @@ impl Ours {
                 dir.display()
             )
         });
-        Ok(Ours(store?))
+        Ok(OwnStore(store?))
     }
 
     pub(crate) fn store(&self) -> &Store {

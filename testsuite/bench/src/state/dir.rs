@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use slipstream_types::Digest;
 
 use super::{
-    contender::Ours,
+    contender::OwnStore,
     workload::{Initial, Workload},
 };
 use crate::{
@@ -75,7 +75,7 @@ impl SizeDir {
 
     /// Returns the store, filled unless it is kept.
     pub(crate) fn filled_store(&self, progress: Progress) -> Result<PathBuf> {
-        self.fill_once("ours", &mut None, progress, |dir, initial| Ours::fill(dir, initial, progress))
+        self.fill_once("ours", &mut None, progress, |dir, initial| OwnStore::fill(dir, initial, progress))
     }
 
     /// Fills a contender's directory, unless it is kept. The rows are sorted when the first contender needs them.

@@ -6,7 +6,7 @@ use anyhow::Result;
 use slipstream_storage::StorageConfig;
 
 use super::{
-    contender::{Ours, config},
+    contender::{OwnStore, config},
     workload::Workload,
 };
 
@@ -51,8 +51,8 @@ impl Filled {
     }
 
     /// Opens the store, and continues its workload.
-    pub(crate) fn open(&self) -> Result<(Ours, Workload)> {
+    pub(crate) fn open(&self) -> Result<(OwnStore, Workload)> {
         let config = StorageConfig { tree_memory_mib: self.tree_memory_mib, ..config(true) };
-        Ok((Ours::open(&config, &self.dir)?, Workload::after(self.keys, self.after)))
+        Ok((OwnStore::open(&config, &self.dir)?, Workload::after(self.keys, self.after)))
     }
 }

@@ -21,14 +21,14 @@ use anyhow::Result;
 
 pub(super) use self::{
     child::{CommitOptions, OpenOptions, OpenReport},
-    contender::{Ours, Way, config, measure, next_header},
+    contender::{OwnStore, Way, config, measure, next_header},
     dir::SizeDir,
     filled::Filled,
     meter::Cost,
     workload::{Choice, Initial, Workload},
 };
 use self::{curve::Curve, nomt::Caches, size::SizeRun};
-use super::{Aim, BenchOptions, Figure, Report, harness::kept::Place, size::short};
+use super::{Aim, BenchOptions, Figure, Report, harness::kept::WorkDir, size::short};
 use slipnet::progress::Progress;
 
 /// The measurements of one size.
@@ -81,7 +81,7 @@ pub(super) fn tree_memory_mib(keys: u64) -> u64 {
 }
 
 /// Returns the requested sizes, or the defaults, with the largest one if its store is kept.
-pub(super) fn sizes(options: &BenchOptions, place: &Place, full: &[u64], quick: &[u64]) -> Vec<u64> {
+pub(super) fn sizes(options: &BenchOptions, place: &WorkDir, full: &[u64], quick: &[u64]) -> Vec<u64> {
     match (&options.keys[..], options.quick) {
         ([], true) => quick.to_vec(),
         ([], false) => {
@@ -144,7 +144,7 @@ impl Case {
 }
 
 pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
-    let place = Place::of(options)?;
+    let place = WorkDir::of(options)?;
     let sizes = sizes(options, &place, &[1_000_000, 10_000_000], &[100_000, 1_000_000]);
     let plans: Vec<SizePlan> = sizes.iter().map(|keys| SizePlan::new(options.quick, *keys)).collect();
     let mut figures = Vec::new();

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::{
     Case, SizePlan, aimed,
     child::CommitOptions,
-    contender::{Floor, Ours, Way, config, measure},
+    contender::{Floor, OwnStore, Way, config, measure},
     dir::SizeDir,
     filled::Filled,
     jmt::Jmt,
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     Figure,
-    harness::{kept::Place, ratios},
+    harness::{kept::WorkDir, ratios},
     size::short,
 };
 use slipnet::progress::Progress;
@@ -47,7 +47,7 @@ pub(super) struct Measured {
 pub(super) struct SizeRun<'a> {
     plan: &'a SizePlan,
     size_dir: SizeDir,
-    place: &'a Place,
+    place: &'a WorkDir,
     progress: Progress,
 }
 
@@ -94,7 +94,7 @@ fn of(costs: &[Cost], figure: impl Fn(&Cost) -> f64) -> Vec<f64> {
 }
 
 impl<'a> SizeRun<'a> {
-    pub(super) fn new(plan: &'a SizePlan, place: &'a Place, progress: Progress) -> Result<SizeRun<'a>> {
+    pub(super) fn new(plan: &'a SizePlan, place: &'a WorkDir, progress: Progress) -> Result<SizeRun<'a>> {
         let size_dir = SizeDir::open(place.dir(), plan.keys)?;
         Ok(SizeRun { plan, size_dir, place, progress })
     }
@@ -105,7 +105,7 @@ impl<'a> SizeRun<'a> {
         let (mut figures, mut notes) = (Vec::new(), Vec::new());
         let mut initial = None;
         let store = self.size_dir.fill_once("ours", &mut initial, self.progress, |dir, initial| {
-            Ours::fill(dir, initial, self.progress)
+            OwnStore::fill(dir, initial, self.progress)
         })?;
         let floor = self.size_dir.fill_once("floor", &mut initial, self.progress, Floor::fill)?;
         let mut peers = self.peers(&mut initial, &mut notes)?;
@@ -114,7 +114,7 @@ impl<'a> SizeRun<'a> {
             figures.extend(self.alone(&store)?);
         }
         let start = Instant::now();
-        let ours = Ours::open(&StorageConfig { tree_memory_mib, ..config(true) }, &store)?;
+        let ours = OwnStore::open(&StorageConfig { tree_memory_mib, ..config(true) }, &store)?;
         figures.push(aimed(Figure::new(format!("open_s.{size}"), "s", vec![start.elapsed().as_secs_f64()])));
         let mut floor = Floor::open(&floor)?;
         let mut workload = self.size_dir.take(RUN_BATCHES)?;
@@ -209,7 +209,7 @@ impl<'a> SizeRun<'a> {
         &self,
         case: &Case,
         workload: &mut Workload,
-        ours: &Ours,
+        ours: &OwnStore,
         floor: &mut Floor,
         mut peers: Option<&mut Peers>,
     ) -> Result<Samples> {

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use super::{mode::Mode, v1::V1Report};
 use crate::harness::{
     chain::Source,
-    follower::{Around, CaughtUp, Goal},
+    follower::{CaughtUp, Goal, SurroundingCpu},
     node::{NodeOptions, NodeProcess},
     relay::Relay,
 };
@@ -60,9 +60,9 @@ impl Followed {
 }
 
 impl Supply<'_> {
-    fn around(&self) -> Result<Around> {
+    fn around(&self) -> Result<SurroundingCpu> {
         let server = self.server.map_or(Ok(0.0), NodeProcess::cpu_s)?;
-        Ok(Around { server, relay: self.relay.map_or(0.0, Relay::cpu_s) })
+        Ok(SurroundingCpu { server, relay: self.relay.map_or(0.0, Relay::cpu_s) })
     }
 
     /// Follows in a mode with a fresh process, in a directory that is removed again.

@@ -159,7 +159,8 @@ struct CaseBench<'a> {
 impl CaseBench<'_> {
     async fn run(&self, samples: &mut Samples) -> Result<()> {
         let name = self.case.workload.name();
-        let made = Made::new(self.case.workload, self.case.batches, self.plan, &self.dir, self.progress)?;
+        let made =
+            MadeChain::new(self.case.workload, self.case.batches, self.plan, &self.dir, self.progress)?;
         let floor_of = |mode| self.plan.floors && self.case.modes.contains(&mode);
         if floor_of(Mode::Replay) {
             self.progress.step(&format!("floor of replay, {name}"));
@@ -175,7 +176,7 @@ impl CaseBench<'_> {
                 samples.add_floor(self.case.workload, "delta", &made.source, floor);
             }
         }
-        let Made { source, genesis, v1_root, loaded } = made;
+        let MadeChain { source, genesis, v1_root, loaded } = made;
         drop(loaded);
         let options =
             NodeOptions { mode: "auto", snapshot_interval: SNAPSHOT_INTERVAL, ..NodeOptions::default() };
@@ -241,7 +242,7 @@ impl CaseBench<'_> {
 }
 
 /// A chain in a directory that a node can start on.
-struct Made {
+struct MadeChain {
     source: Source,
     /// The file of its genesis.
     genesis: PathBuf,
@@ -254,8 +255,14 @@ fn source_dir(dir: &Path) -> PathBuf {
     dir.join("source")
 }
 
-impl Made {
-    fn new(workload: Workload, batches: u64, plan: &Plan, dir: &Path, progress: Progress) -> Result<Made> {
+impl MadeChain {
+    fn new(
+        workload: Workload,
+        batches: u64,
+        plan: &Plan,
+        dir: &Path,
+        progress: Progress,
+    ) -> Result<MadeChain> {
         progress.step(&format!("making a chain of {batches} batches, {}", workload.name()));
         let database = database(&source_dir(dir));
         fs::create_dir_all(&database)?;
@@ -273,6 +280,6 @@ impl Made {
         let v1_root =
             store.header(v1_last)?.context("the batch where v1 stops is missing")?.state_root.to_string();
         store.close();
-        Ok(Made { source, genesis, loaded, v1_root })
+        Ok(MadeChain { source, genesis, loaded, v1_root })
     }
 }

@@ -43,7 +43,7 @@ const RUNTIME: [u8; 7] = [0x60, 0x20, 0x35, 0x5f, 0x35, 0x55, 0x00];
 const PROPOSER: Address = Address::repeat_byte(1);
 
 /// A batch with the parts that the world needs.
-pub(super) struct Made {
+pub(super) struct MadeBatch {
     pub(super) header: BatchHeader,
     pub(super) certificate: Certificate,
     pub(super) delta: Delta,
@@ -58,7 +58,7 @@ pub(super) struct Chain {
     pub(super) genesis: Genesis,
     pub(super) store: Store,
     /// From batch 1 on.
-    made: Vec<Made>,
+    made: Vec<MadeBatch>,
     /// The rows after each batch, from batch 0 on.
     states: Vec<State>,
     keys: Vec<StateKey>,
@@ -83,7 +83,7 @@ impl Chain {
     }
 
     /// Returns a batch; `None` for the genesis and past the end.
-    pub(super) fn batch(&self, number: BatchNumber) -> Option<&Made> {
+    pub(super) fn batch(&self, number: BatchNumber) -> Option<&MadeBatch> {
         number.get().checked_sub(1).and_then(|index| self.made.get(index as usize))
     }
 
@@ -196,7 +196,7 @@ impl Maker {
         };
         let store = Store::memory(&config);
         store.initialize(&genesis)?;
-        let made: Result<Vec<Made>> =
+        let made: Result<Vec<MadeBatch>> =
             (1..=batches).map(|number| self.append(&genesis, &store, number)).collect();
         let made = made?;
         let first = genesis.delta()?;
@@ -207,7 +207,7 @@ impl Maker {
         Ok(Chain { states, keys: keys.into_iter().collect(), made, genesis, store })
     }
 
-    fn append(&mut self, genesis: &Genesis, store: &Store, number: u64) -> Result<Made> {
+    fn append(&mut self, genesis: &Genesis, store: &Store, number: u64) -> Result<MadeBatch> {
         let body = self.body(number)?;
         let head = store.head()?;
         let transactions = decode_body(&body, &genesis.chain)?;
@@ -230,7 +230,7 @@ impl Maker {
         let announcement =
             slipstream_sync::announcement(sealed.header.clone(), certificate.clone(), body, hints)?;
         let false_hints = false_hints(&outcome, proposer, &transactions);
-        Ok(Made { header: sealed.header, certificate, delta: outcome.delta, announcement, false_hints })
+        Ok(MadeBatch { header: sealed.header, certificate, delta: outcome.delta, announcement, false_hints })
     }
 
     /// Makes one to five transactions: transfers, calls that change and delete slots, and sometimes a new contract.

@@ -92,7 +92,7 @@ impl FromStr for Seeds {
 
 /// The result of a run without failure.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ran {
+pub struct RunResult {
     /// The hash of all events.
     pub trace: [u8; 32],
     /// The virtual time of the run.
@@ -109,13 +109,13 @@ pub fn run_seed(
     scenario: Option<Scenario>,
     planted: Option<Planted>,
     verbose: bool,
-) -> Result<Ran> {
+) -> Result<RunResult> {
     let scenario = scenario.unwrap_or_else(|| Scenario::of(seed));
     // One thread does all work of a run, so that nothing depends on how threads are scheduled.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
-    let run = || -> Result<Ran> {
+    let run = || -> Result<RunResult> {
         let (done, outcome) = World::new(scenario, seed, planted, verbose)?.run();
-        done.map(|()| Ran { trace: outcome.trace, took: outcome.took, fired: outcome.fired })
+        done.map(|()| RunResult { trace: outcome.trace, took: outcome.took, fired: outcome.fired })
     };
     pool.install(run).with_context(|| {
         let name = scenario.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();

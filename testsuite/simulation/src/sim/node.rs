@@ -60,7 +60,7 @@ pub(super) struct Node {
 
 /// A request in flight.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct PendingRequest {
     pub(super) place: Place,
     /// The key that the peer had when it was asked.
     pub(super) key: PeerId,
@@ -68,12 +68,12 @@ pub(super) struct Asked {
     /// Whether it asks for a summary.
     pub(super) is_summary: bool,
     /// The requested thing; `None` if the request is about its peer.
-    pub(super) thing: Option<Thing>,
+    pub(super) thing: Option<RequestSubject>,
 }
 
 /// A thing that can be requested of more than one peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Thing {
+pub(super) enum RequestSubject {
     /// Batches from this one on.
     Range(BatchNumber),
     /// The beginning of a snapshot.
@@ -86,8 +86,8 @@ pub(super) enum Thing {
     Codes(BatchNumber),
 }
 
-impl Thing {
-    pub(super) fn of(request: &Request) -> Option<Thing> {
+impl RequestSubject {
+    pub(super) fn of(request: &Request) -> Option<RequestSubject> {
         match request {
             Request::Summary
             | Request::Epochs { .. }
@@ -95,14 +95,14 @@ impl Thing {
             | Request::Subtrees(_)
             | Request::Survey { .. }
             | Request::ReverseDelta { .. } => None,
-            Request::Range(range) => Some(Thing::Range(range.first)),
-            Request::Offer { number, .. } => Some(Thing::Offer(*number)),
-            Request::Headers { last, .. } => Some(Thing::Headers(*last)),
+            Request::Range(range) => Some(RequestSubject::Range(range.first)),
+            Request::Offer { number, .. } => Some(RequestSubject::Offer(*number)),
+            Request::Headers { last, .. } => Some(RequestSubject::Headers(*last)),
             Request::Chunk { number, first, .. } | Request::RangeProof { number, first, .. } => {
-                Some(Thing::Rows(*number, *first))
+                Some(RequestSubject::Rows(*number, *first))
             }
-            Request::RangeDelta(request) => Some(Thing::Rows(request.to, request.first)),
-            Request::Codes { number, .. } => Some(Thing::Codes(*number)),
+            Request::RangeDelta(request) => Some(RequestSubject::Rows(request.to, request.first)),
+            Request::Codes { number, .. } => Some(RequestSubject::Codes(*number)),
         }
     }
 }
@@ -113,12 +113,12 @@ pub(super) struct Up {
     pub(super) worker: Worker,
     pub(super) store: Store,
     /// Requests in flight.
-    pub(super) requests: BTreeMap<RequestId, Asked>,
+    pub(super) requests: BTreeMap<RequestId, PendingRequest>,
     /// Since when the first server, which has everything, has no request pending; `None` unless its last answer was
     /// good.
     pub(super) free_since: Option<Moment>,
     /// When each thing was last received.
-    pub(super) came: BTreeMap<Thing, Moment>,
+    pub(super) came: BTreeMap<RequestSubject, Moment>,
     pub(super) wake: Option<Ticket>,
     pub(super) peers: Vec<PeerId>,
     pub(super) banned: BTreeSet<PeerId>,

@@ -59,7 +59,7 @@ pub(super) enum Habit {
 
 /// A server's reaction to a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Manner {
+pub(super) enum Reaction {
     /// Answers at this moment.
     Answer(Moment),
     /// Refuses it as busy at this moment.
@@ -150,7 +150,7 @@ impl Server {
         now: Moment,
         deadline_at: Moment,
         fired: &mut Fired,
-    ) -> Result<Manner> {
+    ) -> Result<Reaction> {
         let request: Request = codec::decode("sync request", payload, REQUEST_BYTES_MAX)?;
         let left = deadline_at.saturating_sub(now);
         let late = now + left - left / 10;
@@ -158,18 +158,18 @@ impl Server {
         let begins =
             matches!(request, Request::Offer { .. } | Request::Headers { .. } | Request::Codes { .. });
         let (manner, fault) = match self.habit {
-            _ if request == Request::Summary => return Ok(Manner::Answer(now)),
-            Habit::Stalling => (Manner::Silence, Fault::Stall),
-            Habit::Dripping => (Manner::Answer(late), Fault::Drip),
-            Habit::Pretending => (Manner::Busy(late), Fault::Pretence),
-            Habit::Busy => (Manner::Busy(now), Fault::EndlessBusy),
-            Habit::Trickling if begins => return Ok(Manner::Answer(now)),
+            _ if request == Request::Summary => return Ok(Reaction::Answer(now)),
+            Habit::Stalling => (Reaction::Silence, Fault::Stall),
+            Habit::Dripping => (Reaction::Answer(late), Fault::Drip),
+            Habit::Pretending => (Reaction::Busy(late), Fault::Pretence),
+            Habit::Busy => (Reaction::Busy(now), Fault::EndlessBusy),
+            Habit::Trickling if begins => return Ok(Reaction::Answer(now)),
             Habit::Trickling if is_chunk && now >= self.chunk_at => {
                 self.chunk_at = now + (left as f64 * TRICKLE_DEADLINES) as Moment;
-                (Manner::Answer(late), Fault::Trickle)
+                (Reaction::Answer(late), Fault::Trickle)
             }
-            Habit::Trickling => return Ok(Manner::Busy(late)),
-            _ => return Ok(Manner::Answer(now)),
+            Habit::Trickling => return Ok(Reaction::Busy(late)),
+            _ => return Ok(Reaction::Answer(now)),
         };
         fired.insert(fault);
         Ok(manner)

@@ -14,11 +14,11 @@ use slipstream_types::{BatchNumber, codec};
 
 use super::{
     explain::Kind,
-    node::{Asked, Thing},
+    node::{PendingRequest, RequestSubject},
     oracle::ANCHOR,
     planted,
     queue::Moment,
-    server::{Answer, Manner, busy},
+    server::{Answer, Reaction, busy},
     world::{Event, Place, To, World},
 };
 
@@ -105,8 +105,8 @@ impl World {
         self.trace.note(self.now, format_args!("node {} asks {place} ({})", to.node, id.0), &payload);
         let at = self.now;
         if let Some(up) = self.process(to) {
-            let (is_summary, thing) = (*request == Request::Summary, Thing::of(request));
-            up.requests.insert(id, Asked { place, key: peer, at, is_summary, thing });
+            let (is_summary, thing) = (*request == Request::Summary, RequestSubject::of(request));
+            up.requests.insert(id, PendingRequest { place, key: peer, at, is_summary, thing });
             if place == ANCHOR && thing.is_some() {
                 up.free_since = None;
             }
@@ -177,9 +177,9 @@ impl World {
         let Some(up) = self.process(to) else { return Ok(None) };
         let known = up.store.epoch();
         let at = match manner {
-            Manner::Silence => return Ok(None),
-            Manner::Busy(at) => return Ok(Some((at, Answer::honest(Err(busy()))))),
-            Manner::Answer(at) => at,
+            Reaction::Silence => return Ok(None),
+            Reaction::Busy(at) => return Ok(Some((at, Answer::honest(Err(busy()))))),
+            Reaction::Answer(at) => at,
         };
         let server = &self.servers[peer];
         let answer = server.answer(self.certified, payload, known, &mut self.rng, &mut self.fired)?;

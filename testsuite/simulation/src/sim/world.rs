@@ -22,7 +22,7 @@ use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
 use super::{
-    explain::{Recording, Stand, Thoughts},
+    explain::{EndState, Recording, Thoughts},
     fault::Fired,
     link::Link,
     node::Node,
@@ -135,7 +135,7 @@ pub(super) struct Outcome {
     pub(super) took: Duration,
     /// The recording for a reader; `None` unless it was requested.
     pub(super) recording: Option<Recording>,
-    pub(super) stands: Vec<Stand>,
+    pub(super) stands: Vec<EndState>,
 }
 
 impl World {

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
-    audit::{Audit, Ledger, Place, Unit},
+    audit::{Audit, BalanceKey, Ledger, Unit},
     plan::{Plan, TRANSFER_GAS},
     receipt::Receipt,
     setup::Call,
@@ -71,11 +71,11 @@ impl Auditor {
         let mut ledger = Ledger::default();
         let holders: Vec<Address> = accounts.iter().map(|account| account.address).collect();
         for (holder, nonce) in holders.iter().zip(nonces) {
-            ledger.open(Place { holder: *holder, unit: Unit::Nonce }, U256::from(*nonce));
+            ledger.open(BalanceKey { holder: *holder, unit: Unit::Nonce }, U256::from(*nonce));
         }
         let units = std::iter::once(Unit::Wei).chain(tokens.iter().map(|token| Unit::Token(*token)));
-        let places: Vec<Place> = units
-            .flat_map(|unit| holders.iter().map(move |holder| Place { holder: *holder, unit }))
+        let places: Vec<BalanceKey> = units
+            .flat_map(|unit| holders.iter().map(move |holder| BalanceKey { holder: *holder, unit }))
             .collect();
         let found =
             read(nodes.first().context("an audit needs at least one node")?, &places, "latest").await?;
@@ -97,8 +97,8 @@ impl Auditor {
 
     /// Records a contract's token balances before the run: a pair pays out of its own tokens.
     pub(super) async fn open_contract(&mut self, holder: Address) -> Result<()> {
-        let places: Vec<Place> =
-            self.tokens.iter().map(|token| Place { holder, unit: Unit::Token(*token) }).collect();
+        let places: Vec<BalanceKey> =
+            self.tokens.iter().map(|token| BalanceKey { holder, unit: Unit::Token(*token) }).collect();
         let found = read(&self.nodes[0], &places, "latest").await?;
         for (place, amount) in places.into_iter().zip(found) {
             self.ledger.open(place, amount);
@@ -169,7 +169,7 @@ impl Auditor {
     }
 
     /// Reads balances after a batch from the first node that has them, in the order of `places`.
-    async fn balances(&self, places: &[Place], batch: &str) -> Result<Vec<U256>> {
+    async fn balances(&self, places: &[BalanceKey], batch: &str) -> Result<Vec<U256>> {
         let begin = Instant::now();
         loop {
             let mut last = None;
@@ -219,8 +219,8 @@ impl Auditor {
         }
         self.audit.figures.receipts += 1;
         self.audit.figures.receipts_failed += u64::from(!has_succeeded);
-        self.ledger.debit(Place { holder: from, unit: Unit::Wei }, receipt.fee());
-        self.ledger.credit(Place { holder: from, unit: Unit::Nonce }, U256::from(1));
+        self.ledger.debit(BalanceKey { holder: from, unit: Unit::Wei }, receipt.fee());
+        self.ledger.credit(BalanceKey { holder: from, unit: Unit::Nonce }, U256::from(1));
         for it in &receipt.transfers {
             if self.tokens.contains(&it.token) {
                 self.ledger.transfer(Unit::Token(it.token), it.from, it.to, it.amount);
@@ -234,7 +234,7 @@ impl Auditor {
         if has_succeeded {
             for slot in known.plan.written_slots(index) {
                 let holder = self.lists.context("slots of no contract")?;
-                self.ledger.credit(Place { holder, unit: Unit::Slot(slot.into()) }, U256::from(1));
+                self.ledger.credit(BalanceKey { holder, unit: Unit::Slot(slot.into()) }, U256::from(1));
             }
         }
         let kind = known.plan.kind(index);
@@ -246,10 +246,10 @@ impl Auditor {
 
     /// Compares the nodes' balances after this batch with the ledger.
     async fn compare(&mut self, batch: &str) -> Result<()> {
-        let (own, others): (Vec<Place>, Vec<Place>) =
+        let (own, others): (Vec<BalanceKey>, Vec<BalanceKey>) =
             self.ledger.places().partition(|place| self.accounts.contains(&place.holder));
         let step = others.len().div_ceil(CHECKS_MAX).max(1);
-        let places: Vec<Place> = own.into_iter().chain(others.into_iter().step_by(step)).collect();
+        let places: Vec<BalanceKey> = own.into_iter().chain(others.into_iter().step_by(step)).collect();
         let found = self.balances(&places, batch).await;
         let found =
             found.with_context(|| format!("no node of the load returns the balances after batch {batch}"))?;
@@ -273,8 +273,8 @@ async fn wait(begin: Instant, last: Option<anyhow::Error>) -> Result<()> {
 }
 
 /// Reads balances, in the order of `places`.
-async fn read(rpc: &Rpc, places: &[Place], batch: &str) -> Result<Vec<U256>> {
-    let question = |place: &Place| {
+async fn read(rpc: &Rpc, places: &[BalanceKey], batch: &str) -> Result<Vec<U256>> {
+    let question = |place: &BalanceKey| {
         let holder = place.holder;
         match place.unit {
             Unit::Wei => ("eth_getBalance", json!([holder, batch])),

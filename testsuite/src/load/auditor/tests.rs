@@ -9,7 +9,7 @@ fn auditor(plan: &Plan) -> Auditor {
     let mut ledger = Ledger::default();
     for index in 0..4 {
         let holder = plan.sender_address(index);
-        ledger.open(Place { holder, unit: Unit::Wei }, U256::from(1_000_000));
+        ledger.open(BalanceKey { holder, unit: Unit::Wei }, U256::from(1_000_000));
     }
     Auditor {
         nodes: vec![Rpc::new("http://127.0.0.1:1").unwrap()],
@@ -40,8 +40,8 @@ async fn node(answer: Value) -> Rpc {
     fake_node::start(move |_| answer.clone()).await
 }
 
-fn wei(holder: Address) -> Place {
-    Place { holder, unit: Unit::Wei }
+fn wei(holder: Address) -> BalanceKey {
+    BalanceKey { holder, unit: Unit::Wei }
 }
 
 #[test]

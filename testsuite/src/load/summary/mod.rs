@@ -148,7 +148,7 @@ pub struct LoadSummary {
 }
 
 /// The inputs of a summary.
-pub(super) struct Facts<'a> {
+pub(super) struct SummaryInput<'a> {
     pub(super) workload: String,
     pub(super) rate: String,
     pub(super) prepared: Duration,
@@ -188,9 +188,9 @@ fn limit(
 }
 
 impl LoadSummary {
-    pub(super) fn new(facts: Facts<'_>) -> LoadSummary {
+    pub(super) fn new(facts: SummaryInput<'_>) -> LoadSummary {
         let commits = Commits::of(facts.contents, facts.hashes);
-        let Facts { plan, outcome, contents, heads, watched, .. } = facts;
+        let SummaryInput { plan, outcome, contents, heads, watched, .. } = facts;
         let none = Heads::default();
         let (first, others) = heads.split_first().unwrap_or((&none, &[]));
         let duration = plan.schedule().duration();
@@ -303,7 +303,7 @@ mod tests {
         let batches = vec![(0..10).map(hash).collect(), (10..30).map(hash).collect()];
         // The nodes were polled six times, instead of every 5 ms.
         let heads = |name: &str, seen| Heads { name: name.to_owned(), first: 5, seen, looks: 6 };
-        LoadSummary::new(Facts {
+        LoadSummary::new(SummaryInput {
             workload: "transfers".to_owned(),
             rate: "10 tx/s".to_owned(),
             prepared: ms(700),

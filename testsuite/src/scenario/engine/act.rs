@@ -8,7 +8,7 @@ use tokio::process::Command;
 use super::{
     Stage,
     blame::Cause,
-    over::{By, Over},
+    over::{LinkOverlay, OverlayOwner},
     setup,
 };
 use crate::{
@@ -17,8 +17,8 @@ use crate::{
     scenario::{
         ARCHIVE,
         model::Scenario,
-        names::Place,
-        plan::{Action, Event, Harm, Who},
+        names::NodeIndex,
+        plan::{Action, Event, Harm, PlannedNode},
     },
 };
 
@@ -31,14 +31,14 @@ const SAID_CHARS_MAX: usize = 400;
 
 /// The node that an event affected, and the event's mark in the report.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hit {
-    place: Option<Place>,
+pub(super) struct AffectedNode {
+    place: Option<NodeIndex>,
     mark: usize,
 }
 
 impl Stage<'_> {
     /// Begins an event. A failure is a finding: the event then has no end, and the clock continues.
-    pub(super) async fn begin_event(&mut self, event: &Event, index: usize) -> Hit {
+    pub(super) async fn begin_event(&mut self, event: &Event, index: usize) -> AffectedNode {
         let met = self.met(&event.action).await;
         let place = met.as_ref().ok().copied().flatten();
         let mut what = described(&event.action);
@@ -64,14 +64,14 @@ impl Stage<'_> {
             Err(error) => Err(error),
         };
         match begun {
-            Ok(()) => Hit { place, mark },
+            Ok(()) => AffectedNode { place, mark },
             Err(error) => {
                 self.note_failure(Err(error.context(told)));
                 // A node may have accepted some liars before it refused one.
                 let ended = self.end_lying_peers(index).await;
                 self.note_failure(ended);
                 self.end_excuses(index);
-                Hit { place: None, mark }
+                AffectedNode { place: None, mark }
             }
         }
     }
@@ -80,15 +80,15 @@ impl Stage<'_> {
     ///
     /// # Errors
     /// If it is the primary, and no node may be that.
-    async fn met(&self, action: &Action) -> Result<Option<Place>> {
+    async fn met(&self, action: &Action) -> Result<Option<NodeIndex>> {
         match action.whom() {
-            Some(Who::Primary) => self.primary().await.map(Some),
-            Some(Who::Node(place)) => Ok(Some(place)),
+            Some(PlannedNode::Primary) => self.primary().await.map(Some),
+            Some(PlannedNode::Node(place)) => Ok(Some(place)),
             None => Ok(None),
         }
     }
 
-    async fn act(&mut self, event: &Event, index: usize, place: Option<Place>) -> Result<()> {
+    async fn act(&mut self, event: &Event, index: usize, place: Option<NodeIndex>) -> Result<()> {
         let is_join = matches!(event.action, Action::Join(_));
         if let Some(place) = place.filter(|_| !is_join) {
             // The node's start may have failed, so it may not exist. The run continues without it.
@@ -114,7 +114,8 @@ impl Stage<'_> {
                 Ok(())
             }
             (Action::Links { pairs, shape }, _) => {
-                let over = Over { by: By::Event(index), pairs: pairs.clone(), shape: *shape, ends };
+                let over =
+                    LinkOverlay { by: OverlayOwner::Event(index), pairs: pairs.clone(), shape: *shape, ends };
                 self.excuse(index, &self::ends(pairs), Cause::Away);
                 if ends {
                     self::ends(pairs).into_iter().for_each(|place| self.interrupt(place));
@@ -133,7 +134,7 @@ impl Stage<'_> {
     }
 
     /// Ends an event. A failure is a finding, and the clock continues.
-    pub(super) async fn end_event(&mut self, event: &Event, index: usize, hit: Hit) {
+    pub(super) async fn end_event(&mut self, event: &Event, index: usize, hit: AffectedNode) {
         let ended = self.undo(event, index, hit).await;
         let FaultMark { what, node, .. } = &self.marks[hit.mark];
         let whom = node.as_deref().unwrap_or("links");
@@ -143,7 +144,7 @@ impl Stage<'_> {
         self.marks[hit.mark].until_ms = Some(self.elapsed_ms());
     }
 
-    async fn undo(&mut self, event: &Event, index: usize, hit: Hit) -> Result<()> {
+    async fn undo(&mut self, event: &Event, index: usize, hit: AffectedNode) -> Result<()> {
         match (&event.action, hit.place) {
             (Action::Node { harm, .. }, Some(place)) => {
                 if *harm == Harm::OldState {
@@ -152,7 +153,7 @@ impl Stage<'_> {
                 self.heal(harm, place, index).await
             }
             (Action::Links { pairs, .. }, _) => {
-                self.take_off(By::Event(index))?;
+                self.take_off(OverlayOwner::Event(index))?;
                 ends(pairs).into_iter().for_each(|place| self.was_behind(place));
                 Ok(())
             }
@@ -172,7 +173,7 @@ impl Stage<'_> {
     }
 
     /// Registers that this event may explain accusations against these nodes and by them.
-    fn excuse(&self, index: usize, places: &[Place], cause: Cause) {
+    fn excuse(&self, index: usize, places: &[NodeIndex], cause: Cause) {
         if let Some(watch) = &self.watch {
             places.iter().for_each(|place| watch.begin_excuse(index, self.names.name(*place), cause));
         }
@@ -190,11 +191,11 @@ impl Stage<'_> {
     }
 
     /// Returns the public key of a node.
-    pub(super) fn key(&self, place: Place) -> Result<String> {
+    pub(super) fn key(&self, place: NodeIndex) -> Result<String> {
         Ok(self.node(place)?.peer_address().split('@').next().unwrap_or_default().to_owned())
     }
 
-    async fn export_snapshot(&self, place: Place) -> Result<()> {
+    async fn export_snapshot(&self, place: NodeIndex) -> Result<()> {
         let archive = format!("file://{}", self.devnet.dir().join(ARCHIVE).display());
         std::fs::create_dir_all(self.devnet.dir().join(ARCHIVE))
             .context("cannot create the archive's directory")?;
@@ -218,8 +219,8 @@ pub(in crate::scenario) fn is_moment(harm: &Harm, ends: bool) -> bool {
 }
 
 /// Returns all nodes of these pairs, each once.
-pub(super) fn ends(pairs: &[(Place, Place)]) -> Vec<Place> {
-    let ends: BTreeSet<Place> = pairs.iter().flat_map(|(one, other)| [*one, *other]).collect();
+pub(super) fn ends(pairs: &[(NodeIndex, NodeIndex)]) -> Vec<NodeIndex> {
+    let ends: BTreeSet<NodeIndex> = pairs.iter().flat_map(|(one, other)| [*one, *other]).collect();
     ends.into_iter().collect()
 }
 

@@ -11,7 +11,7 @@ use crate::{
     rpc::{Rpc, RpcError},
     scenario::{
         criteria::{Criterion, Findings},
-        names::Place,
+        names::NodeIndex,
     },
 };
 
@@ -30,7 +30,7 @@ impl Stage<'_> {
                 findings.epochs.insert(node.name().to_owned(), status.epoch.number);
             }
         }
-        let asked: Vec<Place> = self
+        let asked: Vec<NodeIndex> = self
             .scenario
             .criteria
             .iter()
@@ -48,7 +48,7 @@ impl Stage<'_> {
     }
 
     /// Compares the states after the highest batch that any of the nodes has.
-    async fn compare(&mut self, running: &[Place], findings: &mut Findings) {
+    async fn compare(&mut self, running: &[NodeIndex], findings: &mut Findings) {
         let number = self.highest_head().await;
         let deadline = Instant::now() + REACH_DEADLINE;
         let mut first = None;

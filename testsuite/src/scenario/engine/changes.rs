@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     rpc::Rpc,
-    scenario::{names::Place, plan::plan},
+    scenario::{names::NodeIndex, plan::plan},
 };
 
 /// The file of the owner's key, in the devnet's directory.
@@ -87,7 +87,7 @@ impl Stage<'_> {
     ///
     /// # Errors
     /// If it cannot be sent at all. Its result is reported later.
-    pub(super) fn change_validators(&mut self, change: &str, place: Place) -> Result<()> {
+    pub(super) fn change_validators(&mut self, change: &str, place: NodeIndex) -> Result<()> {
         let key_file = self.devnet.dir().join(OWNER_KEY);
         std::fs::write(&key_file, self.devnet.owner().key_hex()).context("cannot write the owner's key")?;
         std::fs::set_permissions(&key_file, PermissionsExt::from_mode(0o600)).context("the owner's key")?;
@@ -114,7 +114,7 @@ impl Stage<'_> {
 
     /// Returns nodes that could accept a change of `place`. First come those that no event keeps from the chain before
     /// the change has its batch: the command polls the same node for the receipt, and the clock continues.
-    fn takers(&self, place: Place) -> Result<Vec<(Place, Rpc)>> {
+    fn takers(&self, place: NodeIndex) -> Result<Vec<(NodeIndex, Rpc)>> {
         let (events, at_ms) = (plan(self.scenario), self.elapsed_ms());
         let sources = self.sources(Some(place))?;
         Ok(first_those(sources, |taker| stays_free(self.scenario, &self.names, &events, at_ms, taker)))
@@ -148,7 +148,7 @@ impl Stage<'_> {
 }
 
 /// Sorts the nodes that stay before the others, keeping the order.
-fn first_those(mut nodes: Vec<(Place, Rpc)>, stays: impl Fn(Place) -> bool) -> Vec<(Place, Rpc)> {
+fn first_those(mut nodes: Vec<(NodeIndex, Rpc)>, stays: impl Fn(NodeIndex) -> bool) -> Vec<(NodeIndex, Rpc)> {
     nodes.sort_by_key(|(place, _)| !stays(*place));
     nodes
 }
@@ -174,7 +174,8 @@ mod tests {
         let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
         let (names, events) = (Names::of(&scenario), plan(&scenario));
         let at = |at_ms: u64| {
-            let nodes = (0..4).map(|place| (Place(place), Rpc::new("http://127.0.0.1:1").unwrap())).collect();
+            let nodes =
+                (0..4).map(|place| (NodeIndex(place), Rpc::new("http://127.0.0.1:1").unwrap())).collect();
             let found =
                 first_those(nodes, |taker| stays_free(&scenario, &names, &events, at_ms, taker)).into_iter();
             found.map(|(place, _)| place.0).collect::<Vec<_>>()

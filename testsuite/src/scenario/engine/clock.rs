@@ -81,10 +81,10 @@ fn is_too_late(event: &Event, begun_ms: u64, end_ms: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{names::Place, plan::Action};
+    use crate::scenario::{names::NodeIndex, plan::Action};
 
     fn event(until_ms: Option<u64>) -> Event {
-        Event { at_ms: 10_000, until_ms, action: Action::ExportSnapshot(Place(0)) }
+        Event { at_ms: 10_000, until_ms, action: Action::ExportSnapshot(NodeIndex(0)) }
     }
 
     /// Goal: an event whose beginning took longer than its duration still lasts its full duration from then on.

@@ -3,8 +3,8 @@
 use crate::scenario::{
     engine::act::is_moment,
     model::Scenario,
-    names::{Names, Place, may_validate},
-    plan::{Action, Event, Harm, Who},
+    names::{Names, NodeIndex, may_validate},
+    plan::{Action, Event, Harm, PlannedNode},
 };
 
 /// Milliseconds that such a transaction may wait for its batch.
@@ -18,7 +18,7 @@ pub(super) fn stays_free(
     names: &Names,
     events: &[Event],
     at_ms: u64,
-    place: Place,
+    place: NodeIndex,
 ) -> bool {
     let joins = names.group(place).and_then(|group| scenario.topology.groups[group].joins);
     let starts_ms = joins.map_or(0, |joins| joins.ms());
@@ -42,18 +42,18 @@ fn end_ms(event: &Event) -> Option<u64> {
 /// Returns whether an event keeps a node from the chain. An event at the primary counts for nobody, because the plan
 /// does not know who that will be. Of two changes that are close in time, neither is sent by the other's node: one
 /// node sends both, and knows the number of the owner's next transaction.
-fn keeps_away(scenario: &Scenario, names: &Names, event: &Event, place: Place) -> bool {
+fn keeps_away(scenario: &Scenario, names: &Names, event: &Event, place: NodeIndex) -> bool {
     match &event.action {
         // The node keeps running with these.
         Action::Node { harm: Harm::SlowDisk(_) | Harm::ClockJump(_), .. } => false,
-        Action::Node { who: Who::Node(node), .. }
+        Action::Node { who: PlannedNode::Node(node), .. }
         | Action::AddValidator(node)
         | Action::RemoveValidator(node) => *node == place,
         Action::Links { pairs, shape: None } => {
-            let is_validator = |other: &Place| may_validate(&scenario.topology, names, *other);
-            let validators: Vec<Place> = names.all().filter(is_validator).collect();
+            let is_validator = |other: &NodeIndex| may_validate(&scenario.topology, names, *other);
+            let validators: Vec<NodeIndex> = names.all().filter(is_validator).collect();
             let is_cut =
-                |other: &&Place| pairs.contains(&(place, **other)) || pairs.contains(&(**other, place));
+                |other: &&NodeIndex| pairs.contains(&(place, **other)) || pairs.contains(&(**other, place));
             2 * validators.iter().filter(is_cut).count() >= validators.len()
         }
         _ => false,
@@ -76,7 +76,7 @@ mod tests {
         );
         let scenario = Scenario::parse(&text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
         let (names, events) = (Names::of(&scenario), plan(&scenario));
-        let is_free = |place: &Place| stays_free(&scenario, &names, &events, at_s * 1_000, *place);
+        let is_free = |place: &NodeIndex| stays_free(&scenario, &names, &events, at_s * 1_000, *place);
         names.all().filter(|place| place.0 != 0).filter(is_free).map(|place| place.0).collect()
     }
 

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use super::{LOOK, Stage, act::is_moment, flip, preload::Knobs, setup};
 use crate::{
     devnet::binary,
-    scenario::{names::Place, plan::Harm},
+    scenario::{names::NodeIndex, plan::Harm},
 };
 
 /// The time limit for a node whose disk was full to end: answers in progress, and its store.
@@ -21,7 +21,13 @@ impl Stage<'_> {
     ///
     /// # Errors
     /// If it cannot be done. Then it is undone, and the node continues.
-    pub(super) async fn harm(&mut self, harm: &Harm, place: Place, event: usize, ends: bool) -> Result<()> {
+    pub(super) async fn harm(
+        &mut self,
+        harm: &Harm,
+        place: NodeIndex,
+        event: usize,
+        ends: bool,
+    ) -> Result<()> {
         self.prepare(harm, place).await?;
         if holds(harm) {
             self.hold(place, event);
@@ -49,7 +55,7 @@ impl Stage<'_> {
     }
 
     /// Ends the harm to a node. Afterwards this event no longer holds the node, even if a step fails.
-    pub(super) async fn heal(&mut self, harm: &Harm, place: Place, event: usize) -> Result<()> {
+    pub(super) async fn heal(&mut self, harm: &Harm, place: NodeIndex, event: usize) -> Result<()> {
         self.lasting.end(event);
         let remedied = self.remedy(harm, place, event).await;
         let released = self.release(place, event);
@@ -58,7 +64,7 @@ impl Stage<'_> {
 
     /// Prepares a harm. If it needs something that a node has only after its start, waits for a node that has just been
     /// started.
-    async fn prepare(&mut self, harm: &Harm, place: Place) -> Result<()> {
+    async fn prepare(&mut self, harm: &Harm, place: NodeIndex) -> Result<()> {
         if self.held.contains(place) {
             return Ok(());
         }
@@ -83,13 +89,13 @@ impl Stage<'_> {
     ///
     /// # Errors
     /// If it has ended, or does not answer in time.
-    pub(super) async fn wait_answer(&mut self, place: Place) -> Result<()> {
+    pub(super) async fn wait_answer(&mut self, place: NodeIndex) -> Result<()> {
         let node = self.node_mut(place)?;
         ensure!(node.pid().is_some(), "{} has ended", node.name());
         node.wait_ready(Instant::now() + ANSWERS_WITHIN).await
     }
 
-    async fn inflict(&mut self, harm: &Harm, place: Place, event: usize) -> Result<()> {
+    async fn inflict(&mut self, harm: &Harm, place: NodeIndex, event: usize) -> Result<()> {
         match harm {
             Harm::SlowDisk(_) | Harm::ClockJump(_) => self.turn(place),
             Harm::Twin(heard_by) => self.begin_twin(event, place, heard_by).await,
@@ -128,7 +134,7 @@ impl Stage<'_> {
         }
     }
 
-    async fn remedy(&mut self, harm: &Harm, place: Place, event: usize) -> Result<()> {
+    async fn remedy(&mut self, harm: &Harm, place: NodeIndex, event: usize) -> Result<()> {
         match harm {
             Harm::SlowDisk(_) | Harm::ClockJump(_) => {
                 self.turn(place)?;
@@ -161,7 +167,7 @@ impl Stage<'_> {
     }
 
     /// Sets a node's clock and disk to the combination of all current faults.
-    fn turn(&self, place: Place) -> Result<()> {
+    fn turn(&self, place: NodeIndex) -> Result<()> {
         let knobs = self.knobs(place)?;
         knobs.slow_down(self.lasting.delay_ms(place))?;
         knobs.jump(self.lasting.jump_ms(place))
@@ -169,7 +175,7 @@ impl Stage<'_> {
 
     /// Waits until a node whose disk was full has ended for lack of space, or commits again: a node that is about to
     /// end still runs.
-    async fn settled(&mut self, place: Place) -> Result<()> {
+    async fn settled(&mut self, place: NodeIndex) -> Result<()> {
         let mut before = None;
         loop {
             self.note_ended()?;
@@ -188,7 +194,7 @@ impl Stage<'_> {
     }
 
     /// Stops a node gracefully, and waits for it. A bad stop is a finding; the node has ended anyway.
-    pub(super) async fn stop_node(&mut self, place: Place) -> Result<()> {
+    pub(super) async fn stop_node(&mut self, place: NodeIndex) -> Result<()> {
         // With the delay, its last flushes would take longer than it has to stop.
         let knobs = self.knobs.get(&place).filter(|_| self.lasting.delay_ms(place) > 0);
         knobs.map_or(Ok(()), |knobs| knobs.slow_down(0))?;
@@ -198,7 +204,7 @@ impl Stage<'_> {
         knobs.map_or(Ok(()), |knobs| knobs.slow_down(self.lasting.delay_ms(place)))
     }
 
-    fn knobs(&self, place: Place) -> Result<&Knobs> {
+    fn knobs(&self, place: NodeIndex) -> Result<&Knobs> {
         self.knobs.get(&place).context("the node was started without the library of faults")
     }
 }

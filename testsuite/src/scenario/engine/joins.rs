@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow};
 use tokio::task::JoinSet;
 
 use super::{LOOK, Stage};
-use crate::{rpc::Rpc, scenario::names::Place};
+use crate::{rpc::Rpc, scenario::names::NodeIndex};
 
 /// The interval between two polls of a node.
 const POLL: Duration = Duration::from_millis(100);
@@ -17,18 +17,18 @@ pub(super) struct Joins {
     /// A task per node, with its event and whether it answered in time.
     asked: JoinSet<(usize, bool)>,
     /// The joining nodes, by event.
-    places: BTreeMap<usize, Place>,
+    places: BTreeMap<usize, NodeIndex>,
 }
 
 impl Joins {
     /// Polls a started node beside the clock until it answers.
-    fn wait_for(&mut self, event: usize, place: Place, rpc: Rpc, within: Duration) {
+    fn wait_for(&mut self, event: usize, place: NodeIndex, rpc: Rpc, within: Duration) {
         self.places.insert(event, place);
         self.asked.spawn(async move { (event, tokio::time::timeout(within, answer(rpc)).await.is_ok()) });
     }
 
     /// Returns the joins that have settled since the last call, with whether the node answered.
-    fn take_settled(&mut self) -> Result<Vec<(usize, Place, bool)>> {
+    fn take_settled(&mut self) -> Result<Vec<(usize, NodeIndex, bool)>> {
         let mut settled = Vec::new();
         while let Some(end) = self.asked.try_join_next() {
             let (event, has_answered) = end?;
@@ -48,7 +48,7 @@ async fn answer(rpc: Rpc) {
 
 impl Stage<'_> {
     /// Expects a started node to answer in time. The clock continues meanwhile.
-    pub(super) fn await_join(&mut self, event: usize, place: Place) -> Result<()> {
+    pub(super) fn await_join(&mut self, event: usize, place: NodeIndex) -> Result<()> {
         let rpc = self.node(place)?.rpc().clone();
         let within = self.scenario.topology.ready_within.duration();
         self.joins.wait_for(event, place, rpc, within);
@@ -64,7 +64,7 @@ impl Stage<'_> {
             let why = self.node(place)?.log_end();
             self.end_join(event, place, is_late.then(|| format!("it did not answer within {within}. {why}")));
         }
-        let waiting: Vec<(usize, Place)> =
+        let waiting: Vec<(usize, NodeIndex)> =
             self.joins.places.iter().map(|(event, place)| (*event, *place)).collect();
         for (event, place) in waiting {
             if self.node(place)?.pid().is_none() && !self.held.contains(place) {
@@ -75,7 +75,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    fn end_join(&mut self, event: usize, place: Place, failure: Option<String>) {
+    fn end_join(&mut self, event: usize, place: NodeIndex, failure: Option<String>) {
         if let Some(why) = failure {
             let name = self.names.name(place).to_owned();
             self.note_failure(Err(anyhow!("{name} did not join: {why}")));
@@ -106,17 +106,17 @@ mod tests {
         // Nobody can listen at port 0.
         let rpc = Rpc::new("http://127.0.0.1:0").unwrap();
         let (mut joins, within, begin) = (Joins::default(), Duration::from_millis(400), Instant::now());
-        joins.wait_for(3, Place(7), rpc, within);
+        joins.wait_for(3, NodeIndex(7), rpc, within);
         let settled = loop {
             let settled = joins.take_settled().unwrap();
             if !settled.is_empty() {
                 break settled;
             }
-            assert_eq!(joins.places.get(&3), Some(&Place(7)));
+            assert_eq!(joins.places.get(&3), Some(&NodeIndex(7)));
             tokio::time::sleep(POLL).await;
         };
         assert!(begin.elapsed() >= within);
-        assert_eq!(settled, [(3, Place(7), false)]);
+        assert_eq!(settled, [(3, NodeIndex(7), false)]);
         assert!(joins.take_settled().unwrap().is_empty() && joins.places.is_empty());
     }
 }

@@ -7,13 +7,13 @@ use serde_json::json;
 
 use super::{
     Stage, assault,
-    over::{By, Over},
+    over::{LinkOverlay, OverlayOwner},
 };
 use crate::{
     devnet::{Node, Process, copy_data},
     file_names,
     scenario::{
-        names::{Place, VALIDATORS},
+        names::{NodeIndex, VALIDATORS},
         plan::Harm,
     },
 };
@@ -22,7 +22,7 @@ use crate::{
 #[derive(Default)]
 pub(super) struct Lies {
     /// Second nodes with validators' keys, and the places of the validators.
-    twins: BTreeMap<usize, (Place, Node)>,
+    twins: BTreeMap<usize, (NodeIndex, Node)>,
     /// The copies of data that are to be restored.
     copies: BTreeMap<usize, PathBuf>,
     /// The programs that replace validators.
@@ -33,7 +33,7 @@ pub(super) struct Lies {
 
 /// A program that replaces a validator.
 struct Liar {
-    place: Place,
+    place: NodeIndex,
     lie: &'static str,
     /// `None` while a later liar uses this address, or the validator is killed.
     process: Option<Process>,
@@ -41,18 +41,18 @@ struct Liar {
 
 impl Lies {
     /// Silences the program that replaces a validator, and returns its process: at most one.
-    fn silence(&mut self, place: Place) -> Vec<Process> {
+    fn silence(&mut self, place: NodeIndex) -> Vec<Process> {
         let mine = self.liars.values_mut().filter(|liar| liar.place == place);
         mine.filter_map(|liar| liar.process.take()).collect()
     }
 
     /// Returns the second nodes with a validator's key.
-    fn twins_of(&mut self, place: Place) -> impl Iterator<Item = &mut Node> {
+    fn twins_of(&mut self, place: NodeIndex) -> impl Iterator<Item = &mut Node> {
         self.twins.values_mut().filter(move |(of, _)| *of == place).map(|(_, twin)| twin)
     }
 
     /// Returns the last liar that replaced a validator, with its lie, if it is silent.
-    fn silent(&self, place: Place) -> Option<(usize, &'static str)> {
+    fn silent(&self, place: NodeIndex) -> Option<(usize, &'static str)> {
         let (event, last) = self.liars.iter().rev().find(|(_, liar)| liar.place == place)?;
         last.process.is_none().then_some((*event, last.lie))
     }
@@ -65,8 +65,13 @@ impl Stage<'_> {
     /// Both begin where the first one stopped: in its view, bound by its votes. If an order was in progress when a
     /// primary was killed, both instances continue to order. Otherwise the others refuse their orders: these lack the
     /// link to the last order, which a primary forgets once it is committed.
-    pub(super) async fn begin_twin(&mut self, event: usize, place: Place, heard_by: &[Place]) -> Result<()> {
-        let hearing: Vec<Place> = heard_by.iter().copied().filter(|other| *other != place).collect();
+    pub(super) async fn begin_twin(
+        &mut self,
+        event: usize,
+        place: NodeIndex,
+        heard_by: &[NodeIndex],
+    ) -> Result<()> {
+        let hearing: Vec<NodeIndex> = heard_by.iter().copied().filter(|other| *other != place).collect();
         let name = self.names.name(place).to_owned();
         ensure!(!hearing.is_empty(), "only {name} itself would hear its twin: name others in `heard_by`");
         let peers = hearing.iter().map(|other| self.twin_entry(event, *other));
@@ -75,7 +80,7 @@ impl Stage<'_> {
         // On a graceful stop, a primary would commit the order in progress.
         self.node_mut(place)?.kill();
         let pairs = hearing.iter().map(|other| (place, *other)).collect();
-        self.lay_over(Over { by: By::Twin(event), pairs, shape: None, ends: false })?;
+        self.lay_over(LinkOverlay { by: OverlayOwner::Twin(event), pairs, shape: None, ends: false })?;
         // The number of marks makes the name unique, because a validator may get a second twin.
         let twin_name = format!("{name}-twin-{}", self.marks.len());
         let made = tokio::task::block_in_place(|| self.devnet.twin_of(index, &twin_name, &peers));
@@ -90,7 +95,7 @@ impl Stage<'_> {
 
     /// Returns the entry of `network.peers` by which an event's twin dials another node: through its own relay, because
     /// the first instance's is cut.
-    fn twin_entry(&self, event: usize, other: Place) -> Result<String> {
+    fn twin_entry(&self, event: usize, other: NodeIndex) -> Result<String> {
         let peer = self.node(other)?.peer_address();
         match &self.links {
             Some(links) => links.lay(self.twin_seat(event), other.0, &peer),
@@ -105,11 +110,11 @@ impl Stage<'_> {
         {
             self.ended.push(format!("{error:#}"));
         }
-        self.take_off(By::Twin(event))
+        self.take_off(OverlayOwner::Twin(event))
     }
 
     /// Makes a copy of a node's data.
-    pub(super) async fn keep_copy(&mut self, event: usize, place: Place) -> Result<()> {
+    pub(super) async fn keep_copy(&mut self, event: usize, place: NodeIndex) -> Result<()> {
         let copy = self.devnet.dir().join(format!("{}-copy-{}", self.names.name(place), self.marks.len()));
         self.stop_node(place).await?;
         let data = self.node(place)?.data();
@@ -119,7 +124,7 @@ impl Stage<'_> {
     }
 
     /// Holds the node and restores its data from the copy.
-    pub(super) async fn put_back(&mut self, event: usize, place: Place) -> Result<()> {
+    pub(super) async fn put_back(&mut self, event: usize, place: NodeIndex) -> Result<()> {
         let Some(copy) = self.lies.copies.remove(&event) else { return Ok(()) };
         self.hold(place, event);
         self.stop_node(place).await?;
@@ -130,7 +135,12 @@ impl Stage<'_> {
     }
 
     /// Starts the program that lies with a validator's key, at its address. An earlier liar there is silent meanwhile.
-    pub(super) async fn begin_liar(&mut self, event: usize, place: Place, lie: &'static str) -> Result<()> {
+    pub(super) async fn begin_liar(
+        &mut self,
+        event: usize,
+        place: NodeIndex,
+        lie: &'static str,
+    ) -> Result<()> {
         self.stop_node(place).await?;
         self.silence(place);
         // A liar that replaces a killed validator is silent until the kill is over.
@@ -143,7 +153,7 @@ impl Stage<'_> {
     }
 
     /// Ends the program of an event. The last of the silent ones lies again.
-    pub(super) async fn end_liar(&mut self, event: usize, place: Place) -> Result<()> {
+    pub(super) async fn end_liar(&mut self, event: usize, place: NodeIndex) -> Result<()> {
         if let Some(process) = self.lies.liars.remove(&event).and_then(|liar| liar.process) {
             self.note_liar(place, process);
         }
@@ -151,7 +161,7 @@ impl Stage<'_> {
     }
 
     /// Restarts the last liar that replaced a validator, if it is silent and no kill lasts.
-    async fn wake_liar(&mut self, place: Place) -> Result<()> {
+    async fn wake_liar(&mut self, place: NodeIndex) -> Result<()> {
         if self.lasting.has(place, &Harm::Kill) {
             return Ok(());
         }
@@ -164,7 +174,7 @@ impl Stage<'_> {
 
     /// Kills the program that replaces a killed validator, and each second node with its key: otherwise the key would
     /// keep voting.
-    pub(super) fn kill_lies(&mut self, place: Place) {
+    pub(super) fn kill_lies(&mut self, place: NodeIndex) {
         self.silence(place);
         for twin in self.lies.twins_of(place) {
             if let Err(error) = twin.check_alive() {
@@ -175,7 +185,7 @@ impl Stage<'_> {
     }
 
     /// Restarts a validator's liars after a kill, once no kill lasts.
-    pub(super) async fn wake_lies(&mut self, place: Place) -> Result<()> {
+    pub(super) async fn wake_lies(&mut self, place: NodeIndex) -> Result<()> {
         if self.lasting.has(place, &Harm::Kill) {
             return Ok(());
         }
@@ -185,13 +195,13 @@ impl Stage<'_> {
         self.wake_liar(place).await
     }
 
-    fn silence(&mut self, place: Place) {
+    fn silence(&mut self, place: NodeIndex) {
         for process in self.lies.silence(place) {
             self.note_liar(place, process);
         }
     }
 
-    async fn spawn_liar(&mut self, place: Place, lie: &str) -> Result<Process> {
+    async fn spawn_liar(&mut self, place: NodeIndex, lie: &str) -> Result<Process> {
         let program = assault::program()?;
         let name = self.names.name(place);
         let others = self.names.find(VALIDATORS).into_iter().filter(|other| *other != place);
@@ -232,7 +242,7 @@ impl Stage<'_> {
         }
     }
 
-    fn note_liar(&mut self, place: Place, mut process: Process) {
+    fn note_liar(&mut self, place: NodeIndex, mut process: Process) {
         if let Err(error) = process.check_alive() {
             self.ended.push(format!("the liar in place of {}: {error:#}", self.names.name(place)));
         }
@@ -257,20 +267,24 @@ mod tests {
         };
         let mut lies = Lies::default();
         let silenced = [
-            begin(&mut lies, 1, Place(3), "garbage"),
-            begin(&mut lies, 2, Place(0), "complaints"),
-            begin(&mut lies, 4, Place(3), "double-vote"),
-            begin(&mut lies, 5, Place(3), "wrong-root"),
+            begin(&mut lies, 1, NodeIndex(3), "garbage"),
+            begin(&mut lies, 2, NodeIndex(0), "complaints"),
+            begin(&mut lies, 4, NodeIndex(3), "double-vote"),
+            begin(&mut lies, 5, NodeIndex(3), "wrong-root"),
         ];
         assert_eq!(silenced, [0, 0, 1, 1]);
-        assert_eq!([lies.silent(Place(3)), lies.silent(Place(0))], [None, None], "somebody lies at each");
+        assert_eq!(
+            [lies.silent(NodeIndex(3)), lies.silent(NodeIndex(0))],
+            [None, None],
+            "somebody lies at each"
+        );
         // The first one ends while it is silent: nothing changes.
         lies.liars.remove(&1);
-        assert_eq!(lies.silent(Place(3)), None);
+        assert_eq!(lies.silent(NodeIndex(3)), None);
         lies.liars.remove(&5);
-        assert_eq!(lies.silent(Place(3)), Some((4, "double-vote")));
+        assert_eq!(lies.silent(NodeIndex(3)), Some((4, "double-vote")));
         lies.liars.remove(&4);
-        assert_eq!(lies.silent(Place(3)), None);
+        assert_eq!(lies.silent(NodeIndex(3)), None);
     }
 
     /// Goal: a program that was killed with its validator lies again afterwards, and one that comes meanwhile takes its
@@ -280,12 +294,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let process = Process::spawn(Path::new("/bin/sleep"), &["100"], dir.path().join("log")).unwrap();
         let mut lies = Lies::default();
-        lies.liars.insert(1, Liar { place: Place(3), lie: "garbage", process: Some(process) });
-        assert_eq!(lies.silence(Place(3)).len(), 1);
-        assert_eq!(lies.silent(Place(3)), Some((1, "garbage")));
-        lies.liars.insert(4, Liar { place: Place(3), lie: "complaints", process: None });
-        assert!(lies.silence(Place(3)).is_empty(), "killed twice");
-        assert_eq!(lies.silent(Place(3)), Some((4, "complaints")));
-        assert_eq!((lies.silent(Place(0)), lies.twins_of(Place(3)).count()), (None, 0));
+        lies.liars.insert(1, Liar { place: NodeIndex(3), lie: "garbage", process: Some(process) });
+        assert_eq!(lies.silence(NodeIndex(3)).len(), 1);
+        assert_eq!(lies.silent(NodeIndex(3)), Some((1, "garbage")));
+        lies.liars.insert(4, Liar { place: NodeIndex(3), lie: "complaints", process: None });
+        assert!(lies.silence(NodeIndex(3)).is_empty(), "killed twice");
+        assert_eq!(lies.silent(NodeIndex(3)), Some((4, "complaints")));
+        assert_eq!((lies.silent(NodeIndex(0)), lies.twins_of(NodeIndex(3)).count()), (None, 0));
     }
 }

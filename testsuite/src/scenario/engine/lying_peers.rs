@@ -9,7 +9,7 @@ use super::{
     act::{command, text},
     assault::{Aim, Assault},
 };
-use crate::scenario::{fault::PeerLie, names::Place};
+use crate::scenario::{fault::PeerLie, names::NodeIndex};
 
 /// The addresses of one event's liars: at least one for each liar.
 pub(crate) const ADDRESSES: usize = 16;
@@ -18,12 +18,12 @@ pub(crate) const ADDRESSES: usize = 16;
 pub(crate) const ADDRESS_FIRST: usize = 8_192;
 
 /// The nodes' current liars, by event.
-pub(super) type LyingPeers = BTreeMap<usize, Given>;
+pub(super) type LyingPeers = BTreeMap<usize, GivenLiars>;
 
 /// Liars that a node got.
-pub(super) struct Given {
+pub(super) struct GivenLiars {
     assault: Assault,
-    to: Place,
+    to: NodeIndex,
     /// The `network.peers` entries of the liars that the node accepted.
     taken: Vec<String>,
     /// The node's process: a new one may have lost the liars with its data.
@@ -39,7 +39,7 @@ impl Stage<'_> {
     pub(super) async fn begin_lying_peers(
         &mut self,
         event: usize,
-        place: Place,
+        place: NodeIndex,
         (lie, count): (PeerLie, u32),
     ) -> Result<()> {
         if self.held.contains(place) {
@@ -73,7 +73,7 @@ impl Stage<'_> {
             }
             refused = refused.and(given.with_context(|| format!("giving liars to {}", node.name())));
         }
-        self.lying_peers.insert(event, Given { assault, to: place, taken, pid });
+        self.lying_peers.insert(event, GivenLiars { assault, to: place, taken, pid });
         refused
     }
 
@@ -82,7 +82,9 @@ impl Stage<'_> {
     /// # Errors
     /// If they had ended by themselves, or the node refuses.
     pub(super) async fn end_lying_peers(&mut self, event: usize) -> Result<()> {
-        let Some(Given { assault, to, taken, pid }) = self.lying_peers.remove(&event) else { return Ok(()) };
+        let Some(GivenLiars { assault, to, taken, pid }) = self.lying_peers.remove(&event) else {
+            return Ok(());
+        };
         if let Some(watch) = &self.watch {
             watch.part(Some(&tag(event)));
         }

@@ -53,11 +53,11 @@ use self::{
     catch::Behind,
     changes::Changes,
     disk::SmallDisk,
-    held::{Held, Lasting},
+    held::{ActiveHarms, DownNodes},
     joins::Joins,
     lies::Lies,
     lying_peers::LyingPeers,
-    over::Over,
+    over::LinkOverlay,
     phase::PhaseEnd,
     preload::Knobs,
     watch::Watch,
@@ -65,7 +65,7 @@ use self::{
 use super::{
     criteria::{Criterion, Findings, judge},
     model::Scenario,
-    names::{Names, Place},
+    names::{Names, NodeIndex},
     plan::plan,
 };
 use crate::{
@@ -133,23 +133,23 @@ struct Stage<'a> {
     /// Each node's index in the devnet, once it was started.
     indices: Vec<Option<usize>>,
     /// Nodes that faults hold down.
-    held: Held,
+    held: DownNodes,
     /// The current harms of nodes.
-    lasting: Lasting,
+    lasting: ActiveHarms,
     links: Option<Links>,
     /// Nodes that have not answered yet.
     joins: Joins,
     /// Changes of the validators that are not settled.
     changes: Changes,
     /// The current overlays of links, in the order in which they came.
-    over: Vec<Over>,
+    over: Vec<LinkOverlay>,
     /// The knobs of nodes whose clock may jump, or whose disk may become slow.
-    knobs: BTreeMap<Place, Knobs>,
+    knobs: BTreeMap<NodeIndex, Knobs>,
     lies: Lies,
     lying_peers: LyingPeers,
     disks: Vec<SmallDisk>,
     /// Attackers with their victims, by event or by the node among whose peers they are.
-    assaults: BTreeMap<String, (Place, Assault)>,
+    assaults: BTreeMap<String, (NodeIndex, Assault)>,
     collector: Option<Collector>,
     watch: Option<Watch>,
     /// Nodes that joined or came back.
@@ -178,7 +178,7 @@ impl Stage<'_> {
         assault::check(scenario).await?;
         progress.step(&format!("{}: starting {} nodes", scenario.name, names.len()));
         let lay = |from: usize, to: usize, peer: String| match &links {
-            Some(links) => nodes::lay(links, scenario, &names, (Place(from), Place(to)), &peer),
+            Some(links) => nodes::lay(links, scenario, &names, (NodeIndex(from), NodeIndex(to)), &peer),
             None => Ok(peer),
         };
         let devnet = Devnet::start_routed(devnet_options, &lay).await?;
@@ -190,8 +190,8 @@ impl Stage<'_> {
             names,
             progress,
             devnet,
-            held: Held::default(),
-            lasting: Lasting::default(),
+            held: DownNodes::default(),
+            lasting: ActiveHarms::default(),
             links,
             joins: Joins::default(),
             changes: Changes::default(),
@@ -211,7 +211,7 @@ impl Stage<'_> {
         for index in 0..scenario.topology.validators as usize {
             stage.indices[index] = Some(index);
         }
-        let from_start: Vec<Place> = stage
+        let from_start: Vec<NodeIndex> = stage
             .names
             .all()
             .filter(|place| stage.group(*place).is_some_and(|it| it.joins.is_none()))

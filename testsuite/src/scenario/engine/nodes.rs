@@ -18,7 +18,7 @@ use crate::{
     rpc::Rpc,
     scenario::{
         model::{Group, Part, Scenario},
-        names::{Names, Place, may_validate},
+        names::{Names, NodeIndex, may_validate},
     },
 };
 
@@ -46,7 +46,7 @@ pub(super) fn lay(
     links: &Links,
     scenario: &Scenario,
     names: &Names,
-    (from, to): (Place, Place),
+    (from, to): (NodeIndex, NodeIndex),
     peer: &str,
 ) -> Result<String> {
     let through = links.lay(from.0, to.0, peer)?;
@@ -58,7 +58,7 @@ pub(super) fn lay(
 }
 
 /// Returns the first of these nodes that answers in time.
-pub(super) async fn first_that_answers(nodes: &[(Place, Rpc)]) -> Option<Place> {
+pub(super) async fn first_that_answers(nodes: &[(NodeIndex, Rpc)]) -> Option<NodeIndex> {
     for (place, rpc) in nodes {
         if matches!(tokio::time::timeout(ANSWER_MAX, rpc.page("/v1/status")).await, Ok(Ok(_))) {
             return Some(*place);
@@ -68,31 +68,31 @@ pub(super) async fn first_that_answers(nodes: &[(Place, Rpc)]) -> Option<Place> 
 }
 
 impl Stage<'_> {
-    pub(super) fn group(&self, place: Place) -> Option<&Group> {
+    pub(super) fn group(&self, place: NodeIndex) -> Option<&Group> {
         self.names.group(place).map(|group| &self.scenario.topology.groups[group])
     }
 
     /// Returns the nodes that were started, whether they run or not.
-    pub(super) fn started(&self) -> Vec<Place> {
+    pub(super) fn started(&self) -> Vec<NodeIndex> {
         self.names.all().filter(|place| self.indices[place.0].is_some()).collect()
     }
 
     /// Returns the nodes that were started, without those that a fault holds down.
-    pub(super) fn running(&self) -> Vec<Place> {
+    pub(super) fn running(&self) -> Vec<NodeIndex> {
         self.started().into_iter().filter(|place| !self.held.contains(*place)).collect()
     }
 
-    pub(super) fn index(&self, place: Place) -> Result<usize> {
+    pub(super) fn index(&self, place: NodeIndex) -> Result<usize> {
         self.indices[place.0].with_context(|| {
             format!("{} has not started: schedule its faults after it joins", self.names.name(place))
         })
     }
 
-    pub(super) fn node(&self, place: Place) -> Result<&Node> {
+    pub(super) fn node(&self, place: NodeIndex) -> Result<&Node> {
         Ok(&self.devnet.nodes()[self.index(place)?])
     }
 
-    pub(super) fn node_mut(&mut self, place: Place) -> Result<&mut Node> {
+    pub(super) fn node_mut(&mut self, place: NodeIndex) -> Result<&mut Node> {
         let index = self.index(place)?;
         Ok(self.devnet.node_mut(index))
     }
@@ -115,16 +115,17 @@ impl Stage<'_> {
 
     /// Returns the nodes among these that no fault cuts off from most of the running validators; all of them if all are
     /// cut off.
-    pub(super) fn not_cut_off(&self, places: &[Place]) -> Vec<Place> {
-        let may_be = |place: &Place| may_validate(&self.scenario.topology, &self.names, *place);
-        let validators: Vec<Place> = self.running().into_iter().filter(may_be).collect();
+    pub(super) fn not_cut_off(&self, places: &[NodeIndex]) -> Vec<NodeIndex> {
+        let may_be = |place: &NodeIndex| may_validate(&self.scenario.topology, &self.names, *place);
+        let validators: Vec<NodeIndex> = self.running().into_iter().filter(may_be).collect();
         over::reach_most(&self.over, places, &validators)
     }
 
     /// Returns nodes other than `without` that know the chain: no fault holds them down, or cuts them off from most
     /// validators. Validators come first.
-    pub(super) fn sources(&self, without: Option<Place>) -> Result<Vec<(Place, Rpc)>> {
-        let others: Vec<Place> = self.running().into_iter().filter(|place| Some(*place) != without).collect();
+    pub(super) fn sources(&self, without: Option<NodeIndex>) -> Result<Vec<(NodeIndex, Rpc)>> {
+        let others: Vec<NodeIndex> =
+            self.running().into_iter().filter(|place| Some(*place) != without).collect();
         let near = self.not_cut_off(&others).into_iter();
         near.map(|place| Ok((place, self.node(place)?.rpc().clone()))).collect()
     }
@@ -133,7 +134,7 @@ impl Stage<'_> {
     ///
     /// # Errors
     /// If none answers.
-    pub(super) async fn source(&self, without: Option<Place>) -> Result<Place> {
+    pub(super) async fn source(&self, without: Option<NodeIndex>) -> Result<NodeIndex> {
         first_that_answers(&self.sources(without)?)
             .await
             .context("no node answers, so the state of the chain is unknown")
@@ -141,7 +142,7 @@ impl Stage<'_> {
 
     /// Returns the `network.peers` entry by which one node dials another: through the relay between them, if there are
     /// relays.
-    pub(super) fn entry(&self, from: Place, to: Place) -> Result<String> {
+    pub(super) fn entry(&self, from: NodeIndex, to: NodeIndex) -> Result<String> {
         let peer = self.node(to)?.peer_address();
         let Some(links) = &self.links else { return Ok(peer) };
         if let Some(through) = links.through(from.0, to.0, &peer) {
@@ -156,7 +157,7 @@ impl Stage<'_> {
     ///
     /// # Errors
     /// If it ends, or does not answer in time.
-    pub(super) async fn wait_node(&mut self, place: Place) -> Result<()> {
+    pub(super) async fn wait_node(&mut self, place: NodeIndex) -> Result<()> {
         let deadline = Instant::now() + self.scenario.topology.ready_within.duration();
         self.node_mut(place)?.wait_ready(deadline).await
     }
@@ -166,7 +167,7 @@ impl Stage<'_> {
     /// # Errors
     /// If it cannot be started. If the node exists, it is observed from now on all the same. A node that joins counts
     /// as behind in any case.
-    pub(super) async fn start_node(&mut self, place: Place) -> Result<()> {
+    pub(super) async fn start_node(&mut self, place: NodeIndex) -> Result<()> {
         let name = self.names.name(place).to_owned();
         let group = self
             .group(place)
@@ -215,7 +216,7 @@ impl Stage<'_> {
 
     /// Returns the `network.peers` entries of a node that starts, attackers first and then those of `behind`; and the
     /// attackers alone.
-    async fn peers_of(&mut self, place: Place, group: &Group) -> Result<(Vec<String>, Vec<String>)> {
+    async fn peers_of(&mut self, place: NodeIndex, group: &Group) -> Result<(Vec<String>, Vec<String>)> {
         let (mut peers, mut liars) = (Vec::new(), Vec::new());
         if let Some(attack) = &group.among {
             let joiner = node_key(&self.scenario.seed, u32::try_from(self.devnet.nodes().len())?);
@@ -238,7 +239,7 @@ impl Stage<'_> {
     }
 
     /// Registers that this event holds a node down. The node's pending catch-up or attack no longer gets its full time.
-    pub(super) fn hold(&mut self, place: Place, event: usize) {
+    pub(super) fn hold(&mut self, place: NodeIndex, event: usize) {
         self.interrupt(place);
         self.lose_victim(place);
         self.held.hold(place, event);
@@ -246,7 +247,7 @@ impl Stage<'_> {
 
     /// Releases an event's hold of a node. Once no event holds it, it runs, and counts as behind the head. Does nothing
     /// if this event does not hold it.
-    pub(super) fn release(&mut self, place: Place, event: usize) -> Result<()> {
+    pub(super) fn release(&mut self, place: NodeIndex, event: usize) -> Result<()> {
         if !self.held.release(place, event) {
             return Ok(());
         }
@@ -260,7 +261,7 @@ impl Stage<'_> {
 
     /// Registers that a node may be behind the head from now on. Does nothing if it does not run, or if a current fault
     /// will leave it behind at its own end: that fault interrupted the earlier entry, and would not interrupt this one.
-    pub(super) fn was_behind(&mut self, place: Place) {
+    pub(super) fn was_behind(&mut self, place: NodeIndex) {
         if self.ends_later(place) || !self.running().contains(&place) {
             return;
         }
@@ -270,12 +271,12 @@ impl Stage<'_> {
     }
 
     /// Whether a current fault leaves the node behind at its end.
-    fn ends_later(&self, place: Place) -> bool {
+    fn ends_later(&self, place: NodeIndex) -> bool {
         self.lasting.ends_later(place) || over::ends_later(&self.over, place)
     }
 
     /// Registers that a fault begins: its cost does not count as slowness of a node that is catching up.
-    pub(super) fn interrupt(&mut self, place: Place) {
+    pub(super) fn interrupt(&mut self, place: NodeIndex) {
         let (name, now_ms) = (self.names.name(place), self.elapsed_ms());
         self.behind.iter_mut().filter(|behind| behind.name == name).for_each(|it| it.interrupt(now_ms));
     }
@@ -299,7 +300,7 @@ mod tests {
         let (stands, answers) = (listen().await, listen().await);
         // Nobody can listen at port 0.
         let gone = Rpc::new("http://127.0.0.1:0").unwrap();
-        let nodes = [(Place(0), gone), (Place(1), rpc(&stands)), (Place(2), rpc(&answers))];
+        let nodes = [(NodeIndex(0), gone), (NodeIndex(1), rpc(&stands)), (NodeIndex(2), rpc(&answers))];
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = answers.accept().await {
                 let mut request = vec![0; 4_096];
@@ -316,7 +317,7 @@ mod tests {
                 break;
             }
         }
-        assert_eq!(found, Some(Place(2)));
+        assert_eq!(found, Some(NodeIndex(2)));
         assert_eq!(first_that_answers(&nodes[..2]).await, None);
     }
 }

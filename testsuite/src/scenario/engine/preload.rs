@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 use super::RunOptions;
 use crate::scenario::{
     model::Scenario,
-    names::{Names, Place},
+    names::{Names, NodeIndex},
 };
 
 #[path = "../../../preload/layout.rs"]
@@ -39,13 +39,13 @@ pub(super) fn lay(
     scenario: &Scenario,
     names: &Names,
     options: &RunOptions,
-) -> Result<BTreeMap<Place, Knobs>> {
+) -> Result<BTreeMap<NodeIndex, Knobs>> {
     let needed = names.all().filter(|place| is_needed(scenario, names, *place));
     needed.map(|place| Ok((place, Knobs::make(&options.dir, names.name(place))?))).collect()
 }
 
 /// Whether a fault that needs the library may affect this node.
-pub(super) fn is_needed(scenario: &Scenario, names: &Names, place: Place) -> bool {
+pub(super) fn is_needed(scenario: &Scenario, names: &Names, place: NodeIndex) -> bool {
     let mut faults = scenario.faults.iter().filter(|fault| fault.what.needs_preload());
     faults.any(|fault| fault.what.may_meet(&scenario.topology, names, place))
 }

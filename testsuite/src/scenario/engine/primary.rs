@@ -8,7 +8,7 @@ use futures::future::join_all;
 use super::{Stage, nodes::ANSWER_MAX};
 use crate::{
     devnet::Status,
-    scenario::names::{Place, may_validate},
+    scenario::names::{NodeIndex, may_validate},
 };
 
 /// How often validators are asked which of them is primary.
@@ -17,8 +17,8 @@ const POLL: Duration = Duration::from_millis(250);
 
 /// A validator's report of its view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stand {
-    place: Place,
+struct ViewReport {
+    place: NodeIndex,
     /// The epoch and the view: views start over with each epoch.
     view: (u64, u64),
     /// Whether it has left the earlier views and waits for this one to begin.
@@ -26,11 +26,11 @@ struct Stand {
     is_primary: bool,
 }
 
-impl Stand {
+impl ViewReport {
     /// Parses the status of a node; `None` if it only follows.
-    fn of(place: Place, status: &Status) -> Option<Stand> {
+    fn of(place: NodeIndex, status: &Status) -> Option<ViewReport> {
         let consensus = status.consensus.as_ref()?;
-        Some(Stand {
+        Some(ViewReport {
             place,
             view: (status.epoch.number, consensus["view"].as_u64().unwrap_or_default()),
             changing: consensus["changing"] == true,
@@ -43,25 +43,25 @@ impl Stand {
 /// have left that view.
 ///
 /// A validator that is cut off stays primary of its view, because it does not hear of the next one.
-fn newest(stands: &[Stand]) -> Option<Place> {
+fn newest(stands: &[ViewReport]) -> Option<NodeIndex> {
     let begun = stands.iter().filter(|stand| !stand.changing).map(|stand| stand.view).max()?;
     let left = stands.iter().filter(|stand| stand.view > begun).count();
     if 2 * left > stands.len() {
         return None;
     }
-    let is_it = |stand: &&Stand| stand.is_primary && !stand.changing && stand.view == begun;
+    let is_it = |stand: &&ViewReport| stand.is_primary && !stand.changing && stand.view == begun;
     stands.iter().find(is_it).map(|stand| stand.place)
 }
 
 impl Stage<'_> {
     /// Returns the current primary. During a view change there is none for a moment. If none appears, returns the first
     /// validator that runs and is not cut off.
-    pub(super) async fn primary(&self) -> Result<Place> {
-        let may_be = |place: &Place| may_validate(&self.scenario.topology, &self.names, *place);
-        let running: Vec<Place> = self.running().into_iter().filter(may_be).collect();
+    pub(super) async fn primary(&self) -> Result<NodeIndex> {
+        let may_be = |place: &NodeIndex| may_validate(&self.scenario.topology, &self.names, *place);
+        let running: Vec<NodeIndex> = self.running().into_iter().filter(may_be).collect();
         for _ in 0..LOOKS {
             let stands = join_all(running.iter().map(|place| self.stand(*place))).await;
-            let stands: Vec<Stand> = stands.into_iter().flatten().collect();
+            let stands: Vec<ViewReport> = stands.into_iter().flatten().collect();
             if let Some(place) = newest(&stands) {
                 return Ok(place);
             }
@@ -71,9 +71,9 @@ impl Stage<'_> {
     }
 
     /// Returns the report of a node; `None` if it does not answer, or does not validate.
-    async fn stand(&self, place: Place) -> Option<Stand> {
+    async fn stand(&self, place: NodeIndex) -> Option<ViewReport> {
         let status = tokio::time::timeout(ANSWER_MAX, self.node(place).ok()?.status()).await;
-        Stand::of(place, &status.ok()?.ok()?)
+        ViewReport::of(place, &status.ok()?.ok()?)
     }
 }
 
@@ -83,8 +83,8 @@ mod tests {
 
     use super::*;
 
-    fn stand(place: usize, view: u64, is_primary: bool) -> Stand {
-        Stand { place: Place(place), view: (0, view), changing: false, is_primary }
+    fn stand(place: usize, view: u64, is_primary: bool) -> ViewReport {
+        ViewReport { place: NodeIndex(place), view: (0, view), changing: false, is_primary }
     }
 
     /// Goal: a fault of the primary does not affect a cut-off node that is primary of a view that the others have left.
@@ -93,9 +93,9 @@ mod tests {
         let (old, new) = (stand(0, 0, true), stand(1, 1, true));
         let others = [stand(2, 1, false), stand(3, 1, false)];
         let all = [old, new, others[0], others[1]];
-        assert_eq!(newest(&all), Some(Place(1)));
+        assert_eq!(newest(&all), Some(NodeIndex(1)));
         assert_eq!(newest(&[old, others[0], others[1]]), None, "the new one is down");
-        assert_eq!(newest(&[old, stand(1, 0, false), stand(2, 0, false)]), Some(Place(0)));
+        assert_eq!(newest(&[old, stand(1, 0, false), stand(2, 0, false)]), Some(NodeIndex(0)));
         assert_eq!(newest(&[]), None);
     }
 
@@ -104,8 +104,8 @@ mod tests {
     #[test]
     fn views_that_change_have_no_primary() {
         let (old, follows) = (stand(0, 0, true), stand(1, 0, false));
-        let goes = |place, is_primary| Stand { changing: true, ..stand(place, 7, is_primary) };
-        assert_eq!(newest(&[old, follows, goes(2, true), stand(3, 0, false)]), Some(Place(0)));
+        let goes = |place, is_primary| ViewReport { changing: true, ..stand(place, 7, is_primary) };
+        assert_eq!(newest(&[old, follows, goes(2, true), stand(3, 0, false)]), Some(NodeIndex(0)));
         assert_eq!(newest(&[old, goes(1, true), goes(2, false), goes(3, false)]), None);
         assert_eq!(newest(&[goes(1, true), goes(2, false)]), None);
     }
@@ -122,12 +122,12 @@ mod tests {
             .unwrap()
         };
         let primary = |view: u64| json!({ "view": view, "changing": false, "is_primary": true });
-        let of = |place, epoch, consensus| Stand::of(Place(place), &status(epoch, consensus));
-        let stands: Vec<Stand> = [of(0, 0, primary(9)), of(1, 1, primary(0)), of(2, 1, Value::Null)]
+        let of = |place, epoch, consensus| ViewReport::of(NodeIndex(place), &status(epoch, consensus));
+        let stands: Vec<ViewReport> = [of(0, 0, primary(9)), of(1, 1, primary(0)), of(2, 1, Value::Null)]
             .into_iter()
             .flatten()
             .collect();
         assert_eq!(stands.len(), 2, "one only follows");
-        assert_eq!(newest(&stands), Some(Place(1)));
+        assert_eq!(newest(&stands), Some(NodeIndex(1)));
     }
 }

@@ -18,7 +18,7 @@ use crate::{
     scenario::{
         fault::What,
         model::{Config, LinkShape, Scenario, Settings},
-        names::{Names, Place, may_validate},
+        names::{Names, NodeIndex, may_validate},
     },
 };
 
@@ -100,7 +100,7 @@ fn attacks(scenario: &Scenario) -> bool {
         || scenario.faults.iter().any(|fault| matches!(fault.what, What::Attack { .. }))
 }
 
-fn node(scenario: &Scenario, names: &Names, options: &RunOptions, place: Place) -> Result<NodeOptions> {
+fn node(scenario: &Scenario, names: &Names, options: &RunOptions, place: NodeIndex) -> Result<NodeOptions> {
     let program = program_of(scenario, names, place);
     let program = program.map(|name| self::program(name, &options.programs)).transpose()?.flatten();
     let environment = match preload::is_needed(scenario, names, place) {
@@ -116,7 +116,7 @@ fn node(scenario: &Scenario, names: &Names, options: &RunOptions, place: Place) 
 }
 
 /// Returns the role with which a node starts.
-pub(in crate::scenario) fn role(scenario: &Scenario, names: &Names, place: Place) -> Role {
+pub(in crate::scenario) fn role(scenario: &Scenario, names: &Names, place: NodeIndex) -> Role {
     match may_validate(&scenario.topology, names, place) {
         true => Role::Validator,
         false => Role::Fullnode,
@@ -127,18 +127,18 @@ pub(in crate::scenario) fn role(scenario: &Scenario, names: &Names, place: Place
 pub(in crate::scenario) fn program_of<'a>(
     scenario: &'a Scenario,
     names: &'a Names,
-    place: Place,
+    place: NodeIndex,
 ) -> Option<&'a str> {
     settings_of(scenario, names, place).filter_map(|settings| settings.program.as_deref()).last()
 }
 
 /// Returns the MiB of a node's own disk, if it has one.
-pub(in crate::scenario) fn disk_mib(scenario: &Scenario, names: &Names, place: Place) -> Option<u64> {
+pub(in crate::scenario) fn disk_mib(scenario: &Scenario, names: &Names, place: NodeIndex) -> Option<u64> {
     settings_of(scenario, names, place).filter_map(|settings| settings.disk_mib).last()
 }
 
 /// Returns the keys of a node that override those of the whole devnet; later settings win.
-pub(in crate::scenario) fn config_of(scenario: &Scenario, names: &Names, place: Place) -> Config {
+pub(in crate::scenario) fn config_of(scenario: &Scenario, names: &Names, place: NodeIndex) -> Config {
     let mut config = scenario.topology.config.clone();
     if needs_links(scenario) {
         // Announced addresses bypass the relays; a file with another number is refused.
@@ -177,7 +177,7 @@ pub(in crate::scenario) fn given<'a>(entry: &str, value: &'a Value, key: &str) -
 pub(in crate::scenario) fn settings_of<'a>(
     scenario: &'a Scenario,
     names: &'a Names,
-    place: Place,
+    place: NodeIndex,
 ) -> impl Iterator<Item = &'a Settings> {
     let all = scenario.topology.settings.iter();
     all.filter(move |settings| names.find_all(&settings.nodes).contains(&place))
@@ -234,7 +234,12 @@ pub(super) fn is_from_itself(scenario: &Scenario, options: &RunOptions) -> bool 
 
 /// Returns the link between two nodes without faults: that of `links` for their regions, or else the built-in one of
 /// the world's regions.
-pub(in crate::scenario) fn shape(scenario: &Scenario, names: &Names, one: Place, other: Place) -> Shape {
+pub(in crate::scenario) fn shape(
+    scenario: &Scenario,
+    names: &Names,
+    one: NodeIndex,
+    other: NodeIndex,
+) -> Shape {
     let region = |place| settings_of(scenario, names, place).filter_map(|it| it.region.as_deref()).last();
     let (Some(one), Some(other)) = (region(one), region(other)) else { return Shape::default() };
     let is_it = |between: &[String; 2]| {
@@ -298,7 +303,7 @@ criteria: [equal_roots]
         assert!(other.overrides.contains(&"storage.snapshots_kept=1".to_owned()), "{other:?}");
         assert_eq!((other.program.is_some(), devnet.nodes["validator-0"].program.is_none()), (true, true));
 
-        let shape = |one, other| shape(&scenario, &names, Place(one), Place(other));
+        let shape = |one, other| shape(&scenario, &names, NodeIndex(one), NodeIndex(other));
         let moon = shape(0, 2);
         assert_eq!((moon.delay, moon.loss), (Duration::from_millis(1_300), 0.5));
         assert_eq!(moon.bandwidth_bytes_per_second.map(NonZeroU64::get), Some(4_096));
@@ -336,12 +341,12 @@ criteria: [equal_roots]
                     \x20 - { nodes: [validator-2], config: { storage.disk_free_min_mib: 90 } }\n";
         let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
         let names = Names::of(&scenario);
-        let set = |place| overrides(&config_of(&scenario, &names, Place(place)), "/d");
+        let set = |place| overrides(&config_of(&scenario, &names, NodeIndex(place)), "/d");
         assert_eq!(set(0), ["storage.disk_free_min_mib=64"]);
         assert_eq!(set(1), ["storage={\"disk_free_min_mib\":100}"]);
         assert_eq!(set(2), ["storage.disk_free_min_mib=90"]);
         assert_eq!(set(3), Vec::<String>::new());
-        let disks = [0, 1, 2, 3].map(|place| disk_mib(&scenario, &names, Place(place)));
+        let disks = [0, 1, 2, 3].map(|place| disk_mib(&scenario, &names, NodeIndex(place)));
         assert_eq!(disks, [Some(512), Some(256), Some(512), None]);
     }
 }

@@ -7,14 +7,14 @@ use super::{
     assault::{self, Aim, Assault},
     lying_peers::tag,
 };
-use crate::scenario::names::Place;
+use crate::scenario::names::NodeIndex;
 
 impl Stage<'_> {
     /// Starts attackers of a node. A node that is down is not attacked; one that is starting is waited for.
     ///
     /// # Errors
     /// If the node does not answer, or the attackers do not start.
-    pub(super) async fn begin_attack(&mut self, event: usize, name: &str, victim: Place) -> Result<()> {
+    pub(super) async fn begin_attack(&mut self, event: usize, name: &str, victim: NodeIndex) -> Result<()> {
         if self.held.contains(victim) {
             return Ok(());
         }
@@ -38,7 +38,7 @@ impl Stage<'_> {
         &self,
         name: &str,
         tag: &str,
-        victim: Place,
+        victim: NodeIndex,
         joiner: String,
     ) -> Result<Assault> {
         let accounts = self.devnet.accounts();
@@ -56,7 +56,7 @@ impl Stage<'_> {
     }
 
     /// Registers that a fault takes a node down: attacks on it may end because of that.
-    pub(super) fn lose_victim(&mut self, place: Place) {
+    pub(super) fn lose_victim(&mut self, place: NodeIndex) {
         let mine = self.assaults.values_mut().filter(|(victim, _)| *victim == place);
         mine.for_each(|(_, assault)| assault.lose_victim());
     }

@@ -9,7 +9,7 @@ pub use self::peer_lie::PeerLie;
 use super::{
     criteria::Statement,
     model::{LinkShape, Topology},
-    names::{Names, PRIMARY, Place, may_validate},
+    names::{Names, NodeIndex, PRIMARY, may_validate},
     span::Span,
 };
 
@@ -247,7 +247,7 @@ impl What {
 
     /// Whether it may affect this node: because it names the node, the seed may draw it, or it may be primary at that
     /// time.
-    pub(super) fn may_meet(&self, topology: &Topology, names: &Names, place: Place) -> bool {
+    pub(super) fn may_meet(&self, topology: &Topology, names: &Names, place: NodeIndex) -> bool {
         let listed: Vec<&[String]> = match self {
             What::Link { between, .. } | What::Partition { between } => {
                 between.iter().map(Vec::as_slice).collect()

@@ -12,7 +12,7 @@ use crate::{
     devnet::{DevnetOptions, SyncMode},
     file_names,
     manifest::Role,
-    scenario::{engine::setup, model::Config, names::Place, parse::Problem},
+    scenario::{engine::setup, model::Config, names::NodeIndex, parse::Problem},
 };
 
 /// The most bytes of one value of node.yaml, as JSON.
@@ -93,7 +93,7 @@ impl Rules<'_> {
     /// Returns the configuration of a node with these overrides.
     fn loaded(
         &self,
-        place: Place,
+        place: NodeIndex,
         (role, sync_mode): (Role, SyncMode),
         overrides: &[String],
     ) -> Result<NodeConfig, Problem> {
@@ -115,7 +115,7 @@ impl Rules<'_> {
     }
 
     /// Returns where a node's value of a key was last set; the topology if the harness sets it.
-    fn last_word(&self, place: Place, key: &str) -> At {
+    fn last_word(&self, place: NodeIndex, key: &str) -> At {
         let topology = At::key("topology");
         let said = self.topology().settings.iter().rposition(|settings| {
             settings.config.contains_key(key) && self.names.find_all(&settings.nodes).contains(&place)
@@ -128,7 +128,7 @@ impl Rules<'_> {
     }
 
     /// Returns a node's own disk: the index of the settings with it, and its MiB.
-    fn disk(&self, place: Place) -> Option<(usize, u64)> {
+    fn disk(&self, place: NodeIndex) -> Option<(usize, u64)> {
         let settings = self.topology().settings.iter().enumerate().rev();
         settings
             .filter(|(_, settings)| self.names.find_all(&settings.nodes).contains(&place))

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     load::{Schedule, TRANSACTIONS_MAX},
-    scenario::{criteria::Criterion, model::Phase, names::Place, span::Span},
+    scenario::{criteria::Criterion, model::Phase, names::NodeIndex, span::Span},
 };
 
 impl Rules<'_> {
@@ -85,7 +85,7 @@ impl Rules<'_> {
 
     /// Checks that each node that should catch up joins, or comes back from a fault.
     fn left_behind(&self, at: &At, nodes: &[String]) -> Checked {
-        let may_be = |place: Place| {
+        let may_be = |place: NodeIndex| {
             self.names.group(place).is_some_and(|group| self.topology().groups[group].joins.is_some())
                 || self.scenario.faults.iter().any(|fault| {
                     fault.what.leaves_behind(fault.lasts.is_some())

@@ -7,8 +7,8 @@ use super::{
 use crate::scenario::{
     criteria::{Statement, counts_liars},
     fault::{Lie, PeerLie, What},
-    names::{Place, may_validate},
-    plan::{Action, Who, of_fault},
+    names::{NodeIndex, may_validate},
+    plan::{Action, PlannedNode, of_fault},
     span::Span,
 };
 
@@ -19,17 +19,17 @@ const LIARS_AT_ONCE_MAX: u32 = 64;
 const LATE_MS: u64 = 5_000;
 
 /// Liars that a node gets.
-struct Given {
+struct PlannedLiars {
     /// The index of the fault.
     fault: usize,
-    who: Who,
+    who: PlannedNode,
     count: u32,
     from_ms: u64,
     /// `None` if the fault has no end.
     until_ms: Option<u64>,
 }
 
-impl Given {
+impl PlannedLiars {
     /// Whether they may be present at a moment.
     fn lasts_at(&self, moment_ms: u64) -> bool {
         self.from_ms <= moment_ms && self.until_ms.is_none_or(|until| moment_ms < until + LATE_MS)
@@ -41,9 +41,9 @@ impl Rules<'_> {
     pub(super) fn liars_at_once(&self) -> Checked {
         let given = self.given();
         for place in self.names.all() {
-            let meets = |given: &&Given| match given.who {
-                Who::Node(met) => met == place,
-                Who::Primary => may_validate(self.topology(), &self.names, place),
+            let meets = |given: &&PlannedLiars| match given.who {
+                PlannedNode::Node(met) => met == place,
+                PlannedNode::Primary => may_validate(self.topology(), &self.names, place),
             };
             // Their number is largest when new ones arrive.
             for last in given.iter().filter(meets) {
@@ -61,13 +61,13 @@ impl Rules<'_> {
         Ok(())
     }
 
-    fn given(&self) -> Vec<Given> {
+    fn given(&self) -> Vec<PlannedLiars> {
         let mut given = Vec::new();
         for (fault, _) in self.scenario.faults.iter().enumerate().filter(|(_, it)| it.what.gives_liars()) {
             for event in of_fault(self.scenario, &self.names, fault) {
                 if let Action::LyingPeers { count, who, .. } = event.action {
                     let (from_ms, until_ms) = (event.at_ms, event.until_ms);
-                    given.push(Given { fault, who, count, from_ms, until_ms });
+                    given.push(PlannedLiars { fault, who, count, from_ms, until_ms });
                 }
             }
         }
@@ -93,7 +93,7 @@ impl Rules<'_> {
             )));
         }
         let may_be =
-            |place: Place| given.iter().any(|what| what.may_meet(self.topology(), &self.names, place));
+            |place: NodeIndex| given.iter().any(|what| what.may_meet(self.topology(), &self.names, place));
         match self.names.find_all(nodes).into_iter().find(|place| !may_be(*place)) {
             None => Ok(()),
             Some(never) => Err(at.then("nodes").wrong(format!(
@@ -135,7 +135,7 @@ impl Rules<'_> {
     }
 
     /// Returns the lies that faults may make a validator tell. Any validator may be primary at that time.
-    fn lies_of(&self, place: Place) -> Vec<&Lie> {
+    fn lies_of(&self, place: NodeIndex) -> Vec<&Lie> {
         let faults = self.scenario.faults.iter().map(|fault| &fault.what);
         let faults = faults.filter(|what| what.may_meet(self.topology(), &self.names, place));
         faults

@@ -7,7 +7,7 @@ use super::{
     at::{At, Checked},
 };
 use crate::scenario::{
-    names::{Place, VALIDATORS},
+    names::{NodeIndex, VALIDATORS},
     plan::{Action, Event, of_fault},
 };
 
@@ -15,12 +15,12 @@ impl Rules<'_> {
     /// Checks that the chain accepts each change: it adds a node that does not validate, or removes one of several
     /// validators.
     pub(super) fn validators_at_all_times(&self) -> Checked {
-        let mut validators: BTreeSet<Place> = self.names.find(VALIDATORS).into_iter().collect();
+        let mut validators: BTreeSet<NodeIndex> = self.names.find(VALIDATORS).into_iter().collect();
         for (fault, event) in self.changes() {
             let what = self.scenario.faults[fault].what.name();
             let at = At::key("faults").item(fault).then("what").then(what);
             let refused =
-                |place: Place, text: &str| Err(at.wrong(format!("`{}` {text}", self.names.name(place))));
+                |place: NodeIndex, text: &str| Err(at.wrong(format!("`{}` {text}", self.names.name(place))));
             match event.action {
                 Action::AddValidator(place) if !validators.insert(place) => {
                     return refused(place, "validates already at that time: leave it out");

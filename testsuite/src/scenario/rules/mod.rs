@@ -19,7 +19,7 @@ use super::{
     DISK_MIB_MAX,
     fault::What,
     model::{Group, LinkShape, Part, Scenario, Topology},
-    names::{ALL, FULLNODES, Names, PRIMARY, Place, VALIDATORS},
+    names::{ALL, FULLNODES, Names, NodeIndex, PRIMARY, VALIDATORS},
     parse::Problem,
     span::Span,
 };
@@ -161,8 +161,9 @@ impl Rules<'_> {
                 let is_reserved = [ALL, VALIDATORS, FULLNODES, PRIMARY].contains(name);
                 let is_directory = exports && group.count == 1 && *name == super::ARCHIVE;
                 let is_above = self.topology().groups[..index].iter().any(|other| other.name == *name);
-                let is_of_another =
-                    |place: Place| self.names.group(place) < Some(index) && self.names.name(place) == *name;
+                let is_of_another = |place: NodeIndex| {
+                    self.names.group(place) < Some(index) && self.names.name(place) == *name
+                };
                 is_reserved || is_directory || is_above || self.names.all().any(is_of_another)
             };
             if let Some(name) = own.find(is_taken) {
@@ -227,7 +228,7 @@ impl Rules<'_> {
     }
 
     /// Returns when a node starts; zero if its group does not say.
-    fn starts(&self, place: Place) -> Span {
+    fn starts(&self, place: NodeIndex) -> Span {
         let group = self.names.group(place).map(|group| &self.topology().groups[group]);
         group.and_then(|group| group.joins).unwrap_or_default()
     }

@@ -57,7 +57,7 @@ const TOO_SLOW: &str = "takes longer than the validators have for a batch";
 
 /// The durations of an assault's parts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Course {
+pub(super) struct AssaultTimes {
     /// Honest load alone.
     pub(super) quiet: Duration,
     /// Honest load and attack.
@@ -104,7 +104,7 @@ impl Fates {
 pub(super) async fn assault(
     programs: &[Candidate],
     speed: Speed,
-    course: &Course,
+    course: &AssaultTimes,
     keep: bool,
     progress: Progress,
 ) -> Result<Outcome> {
@@ -201,7 +201,7 @@ impl Assault<'_> {
         sign(account, request)
     }
 
-    async fn run(&self, speed: Speed, course: &Course) -> Result<Outcome> {
+    async fn run(&self, speed: Speed, course: &AssaultTimes) -> Result<Outcome> {
         let attack = Instant::now() + course.quiet;
         let end = attack + course.attack;
         let last = end + course.drain;

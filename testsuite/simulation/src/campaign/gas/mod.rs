@@ -27,7 +27,7 @@ use slipnet::{
 use slipstream_types::limits::TRANSACTION_GAS_MAX;
 
 use self::{
-    assault::{Course, Outcome},
+    assault::{AssaultTimes, Outcome},
     brake::Speed,
     search::{Effort, Measured},
 };
@@ -56,7 +56,7 @@ pub struct GasCampaign {
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     effort: Effort,
-    course: Course,
+    course: AssaultTimes,
 }
 
 impl Pace {
@@ -69,7 +69,7 @@ impl Pace {
             mixes: 400,
             final_gas: TRANSACTION_GAS_MAX,
         },
-        course: Course {
+        course: AssaultTimes {
             quiet: Duration::from_secs(20),
             attack: Duration::from_secs(60),
             drain: Duration::from_secs(60),
@@ -78,7 +78,7 @@ impl Pace {
     /// For a quick look.
     const QUICK: Pace = Pace {
         effort: Effort { look_gas: 500_000, runs: 1, finalists: 10, mixes: 20, final_gas: 4_000_000 },
-        course: Course {
+        course: AssaultTimes {
             quiet: Duration::from_secs(5),
             attack: Duration::from_secs(10),
             drain: Duration::from_secs(15),

@@ -15,11 +15,11 @@ pub(super) struct Censor {
     /// The other validators' view changes to its newest view, by seat.
     changes: BTreeMap<u16, ViewChange>,
     /// The view that it leads, if any.
-    leads: Option<Led>,
+    leads: Option<LedView>,
 }
 
 /// A view that it leads.
-struct Led {
+struct LedView {
     view: u64,
     /// The batch to order next.
     next: BatchNumber,
@@ -50,7 +50,7 @@ impl Censor {
         let new = NewView::new(change.view, changes, domain, key);
         let decided = new.decided().map_or(BatchNumber::GENESIS, |certificate| certificate.info.number);
         let settled = new.prepared().map_or(decided, |prepared| prepared.info.number);
-        self.leads = Some(Led { view: new.view, next: settled.next(), parent: Digest::ZERO });
+        self.leads = Some(LedView { view: new.view, next: settled.next(), parent: Digest::ZERO });
         Some(new)
     }
 

@@ -1,4 +1,4 @@
-//! [`Attack`]: one way to harm a node, as a small type; and [`Field`]: the tools of every attack.
+//! [`Attack`]: one way to harm a node, as a small type; and [`AttackContext`]: the tools of every attack.
 
 use std::{
     future::Future,
@@ -16,13 +16,13 @@ use serde::{Deserialize, Serialize};
 use slipnet::{accounts::Account, devnet::SyncMode, rpc::Rpc};
 use tokio::task::JoinSet;
 
-use super::{bomb, calls, gossip, http, pool, quic, sockets, stage::Money, streams, sync_server};
+use super::{bomb, calls, gossip, http, pool, quic, sockets, stage::SigningParameters, streams, sync_server};
 
 /// The interface that an attack uses. Attacks of one face run one after another, between two measurements of the quiet
 /// node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, strum::VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
-pub(super) enum Face {
+pub(super) enum AttackSurface {
     /// Requests over JSON-RPC and HTTP.
     Http,
     /// Connections and requests between peers.
@@ -35,9 +35,9 @@ pub(super) enum Face {
     Pool,
 }
 
-impl Face {
+impl AttackSurface {
     /// All faces in the order of a campaign; transactions come last, because they may stay in the pool.
-    pub(super) const ALL: &'static [Face] = <Face as strum::VariantArray>::VARIANTS;
+    pub(super) const ALL: &'static [AttackSurface] = <AttackSurface as strum::VariantArray>::VARIANTS;
 
     pub(super) fn name(self) -> &'static str {
         self.into()
@@ -46,10 +46,10 @@ impl Face {
 
 /// The static facts about an attack.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Facts {
+pub(super) struct AttackInfo {
     /// The name, as `--only` takes it.
     pub(super) name: &'static str,
-    pub(super) face: Face,
+    pub(super) face: AttackSurface,
     /// One line of description.
     pub(super) about: &'static str,
     /// The sync mode of a fresh fullnode that joins during the attack, if one does. Its peers are the attackers that
@@ -61,30 +61,30 @@ pub(super) struct Facts {
     pub(super) quick: bool,
 }
 
-impl Facts {
-    pub(super) const fn new(face: Face, name: &'static str, about: &'static str) -> Facts {
-        Facts { name, face, about, joins: None, by_waypoint: false, quick: false }
+impl AttackInfo {
+    pub(super) const fn new(face: AttackSurface, name: &'static str, about: &'static str) -> AttackInfo {
+        AttackInfo { name, face, about, joins: None, by_waypoint: false, quick: false }
     }
 
-    pub(super) const fn quick(self) -> Facts {
-        Facts { quick: true, ..self }
+    pub(super) const fn quick(self) -> AttackInfo {
+        AttackInfo { quick: true, ..self }
     }
 
-    pub(super) const fn joined(self, mode: SyncMode) -> Facts {
-        Facts { joins: Some(mode), ..self }
+    pub(super) const fn joined(self, mode: SyncMode) -> AttackInfo {
+        AttackInfo { joins: Some(mode), ..self }
     }
 
-    pub(super) const fn joined_by_waypoint(self) -> Facts {
-        Facts { by_waypoint: true, ..self.joined(SyncMode::Auto) }
+    pub(super) const fn joined_by_waypoint(self) -> AttackInfo {
+        AttackInfo { by_waypoint: true, ..self.joined(SyncMode::Auto) }
     }
 }
 
 /// One way to harm a node.
 pub(super) trait Attack: Sync {
-    fn facts(&self) -> Facts;
+    fn facts(&self) -> AttackInfo;
 
     /// Attacks until the future is dropped. Ends by itself only with an error of the attacker, not of the node.
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>>;
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>>;
 }
 
 /// Returns all attacks, face by face.
@@ -138,11 +138,11 @@ pub(super) struct Crowd {
 impl Target {
     /// Returns the victim's API, for attacker number `index`.
     pub(super) fn rpc(&self, index: usize) -> Result<Rpc> {
-        Rpc::from_address(Field::address(index), &self.api.to_string())
+        Rpc::from_address(AttackContext::address(index), &self.api.to_string())
     }
 
-    pub(super) fn money(&self) -> Money {
-        Money { chain_id: self.chain_id, base_fee_wei: self.base_fee_wei }
+    pub(super) fn money(&self) -> SigningParameters {
+        SigningParameters { chain_id: self.chain_id, base_fee_wei: self.base_fee_wei }
     }
 
     /// Returns the first `count` of the funded accounts.
@@ -175,14 +175,14 @@ impl Tally {
 
 /// The tools of an attack. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Field {
+pub(super) struct AttackContext {
     pub(super) target: Arc<Target>,
     pub(super) tally: Arc<Tally>,
     /// Sent once, with the entries of `network.peers` of the attackers that listen.
     pub(super) ready: tokio::sync::mpsc::Sender<Vec<String>>,
 }
 
-impl Field {
+impl AttackContext {
     /// Returns the address of attacker number `index`: each has its own network as far as 127.0.0.0/8 allows. The
     /// honest nodes have other addresses, below 127.63.0.0.
     pub(super) fn address(index: usize) -> IpAddr {
@@ -191,13 +191,13 @@ impl Field {
     }
 
     /// Returns addresses that cycle through the 64 provider blocks (of 16 bits) for attackers, unlike
-    /// [`Field::address`].
+    /// [`AttackContext::address`].
     pub(super) fn elsewhere(index: usize) -> IpAddr {
         let [low, block] = [index / 64 % 256, index % 64].map(|part| u8::try_from(part).unwrap_or_default());
         IpAddr::V4(Ipv4Addr::new(127, 64 + block, low, 250))
     }
 
-    /// Returns addresses in one network of 254, unlike [`Field::address`].
+    /// Returns addresses in one network of 254, unlike [`AttackContext::address`].
     pub(super) fn neighbour(index: usize) -> IpAddr {
         IpAddr::V4(Ipv4Addr::new(127, 63, 0, u8::try_from(1 + index % 254).unwrap_or(1)))
     }
@@ -212,7 +212,7 @@ impl Field {
     /// more than the attackers. A successful round counts as done.
     pub(super) async fn swarm<F, R>(self, attackers: usize, pause: Duration, round: F) -> Result<()>
     where
-        F: Fn(Field, usize) -> R + Clone + Send + 'static,
+        F: Fn(AttackContext, usize) -> R + Clone + Send + 'static,
         R: Future<Output = Result<()>> + Send + 'static,
     {
         self.set(Vec::new());
@@ -245,7 +245,7 @@ mod tests {
         let all = all();
         let names: BTreeSet<_> = all.iter().map(|attack| attack.facts().name).collect();
         assert_eq!(names.len(), all.len());
-        for &face in Face::ALL {
+        for &face in AttackSurface::ALL {
             assert!(all.iter().any(|attack| attack.facts().face == face), "{}", face.name());
         }
         assert!(named("no-such").is_err_and(|error| error.to_string().contains(", ")));
@@ -254,7 +254,10 @@ mod tests {
     /// Goal: a scenario may name exactly these attacks: its rules have the names without this crate.
     #[test]
     fn scenarios_know_the_attacks() {
-        let alone = all().into_iter().map(|attack| attack.facts()).filter(|facts| facts.face != Face::Server);
+        let alone = all()
+            .into_iter()
+            .map(|attack| attack.facts())
+            .filter(|facts| facts.face != AttackSurface::Server);
         let names: Vec<&str> = alone.map(|facts| facts.name).collect();
         assert_eq!(names, slipnet::scenario::ATTACKS, "testsuite/src/scenario/attacks.rs");
     }
@@ -262,12 +265,12 @@ mod tests {
     /// Goal: attackers never share an address with honest nodes, and each has its own.
     #[test]
     fn attackers_have_addresses_of_their_own() {
-        let addresses: BTreeSet<_> = (0..2_000).map(Field::address).collect();
+        let addresses: BTreeSet<_> = (0..2_000).map(AttackContext::address).collect();
         assert_eq!(addresses.len(), 2_000);
         assert!(addresses.iter().all(|address| address.is_loopback() && *address != Ipv4Addr::LOCALHOST));
-        let blocks: BTreeSet<_> = (0..2_000).map(Field::elsewhere).collect();
+        let blocks: BTreeSet<_> = (0..2_000).map(AttackContext::elsewhere).collect();
         assert_eq!((blocks.len(), blocks.intersection(&addresses).count()), (2_000, 0));
-        let neighbours: BTreeSet<_> = (0..254).map(Field::neighbour).collect();
+        let neighbours: BTreeSet<_> = (0..254).map(AttackContext::neighbour).collect();
         assert_eq!((neighbours.len(), neighbours.intersection(&addresses).count()), (254, 0));
     }
 }

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use slipnet::{cpu, devnet::Process, output::print_line};
 
-use super::attack::{self, Field, Tally, Target};
+use super::attack::{self, AttackContext, Tally, Target};
 
 /// The time until an attack begins, for example for signing floods in advance.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
@@ -47,7 +47,7 @@ impl AttackerOptions {
         let target: Arc<Target> = Arc::new(serde_json::from_str(&text)?);
         let (ready, mut is_ready) = tokio::sync::mpsc::channel(1);
         let tally = Arc::new(Tally::default());
-        let field = Field { target, tally: tally.clone(), ready };
+        let field = AttackContext { target, tally: tally.clone(), ready };
         let attack = attack::named(&self.name)?.start(field);
         let report = async {
             if let Some(servers) = is_ready.recv().await {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use slipnet::rpc::quantity;
 
 use super::{
-    attack::{Attack, Face, Facts, Field},
+    attack::{Attack, AttackContext, AttackInfo, AttackSurface},
     http::call,
     stage::Call,
 };
@@ -41,17 +41,17 @@ fn request(method: &str, params: &Value) -> String {
 struct ReceiptBomb;
 
 impl Attack for ReceiptBomb {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "700,000 logs in as few batches as possible, then requests for the header and the last receipt of the fullest one, 12 at a time";
-        Facts::new(Face::Http, "receipt-bomb", about).quick()
+        AttackInfo::new(AttackSurface::Http, "receipt-bomb", about).quick()
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(async move {
             let requests = drop_bomb(&field).await?;
-            let read = move |field: Field, index: usize| {
+            let read = move |field: AttackContext, index: usize| {
                 let body = requests[index % 2].clone();
-                async move { call(&field, Field::address(index), &body).await }
+                async move { call(&field, AttackContext::address(index), &body).await }
             };
             field.swarm(READERS, Duration::from_millis(10), read).await
         })
@@ -59,7 +59,7 @@ impl Attack for ReceiptBomb {
 }
 
 /// Fills batches with logs. Returns the requests that read the fullest one: for its last receipt, and for its header.
-async fn drop_bomb(field: &Field) -> Result<[String; 2]> {
+async fn drop_bomb(field: &AttackContext) -> Result<[String; 2]> {
     let rpc = field.target.rpc(0)?;
     let (money, account) =
         (field.target.money(), field.target.accounts(1)?.pop().context("the attackers have no account")?);
@@ -109,13 +109,13 @@ fn last_of_fullest(found: &[Value]) -> Option<&Value> {
 struct LoneTransactions;
 
 impl Attack for LoneTransactions {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about =
             "64 senders that send one transaction at a time, so that each waits for a sync of the disk";
-        Facts::new(Face::Pool, "lone-transactions", about).quick()
+        AttackInfo::new(AttackSurface::Pool, "lone-transactions", about).quick()
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(LONE_SENDERS, Duration::ZERO, |field, index| async move {
             let rpc = field.target.rpc(index)?;
             let accounts = field.target.accounts(LONE_SENDERS)?;

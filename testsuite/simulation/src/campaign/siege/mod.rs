@@ -50,7 +50,7 @@ pub use attacker::AttackerOptions;
 pub use outcome::Summary;
 
 use self::{
-    attack::{Attack, Face},
+    attack::{Attack, AttackSurface},
     honest::{Honest, User},
     outcome::{Machine, Outcome, Waits},
     round::Round,
@@ -205,7 +205,7 @@ async fn wage(
         summary.join_s = round::join_quietly(stage, pace, progress).await?;
     }
     let mut tried = 0;
-    for &face in Face::ALL {
+    for &face in AttackSurface::ALL {
         let group: Vec<_> = attacks.iter().filter(|attack| attack.facts().face == face).collect();
         for attack in &group {
             let facts = attack.facts();

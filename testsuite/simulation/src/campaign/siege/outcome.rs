@@ -7,7 +7,7 @@ use slipnet::{
     report::{Aim, Figure, Report},
 };
 
-use super::{attack::Facts, honest::User};
+use super::{attack::AttackInfo, honest::User};
 
 /// The targets, as in the other benches: the honest users' p99 over that without an attack, the node's memory, and the
 /// share of attacks survived.
@@ -54,7 +54,7 @@ impl Quiet {
 /// The result of an attack.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
-    pub(super) facts: Facts,
+    pub(super) facts: AttackInfo,
     /// The waits during the attack.
     pub(super) waits: Waits,
     /// The machine's contribution during the attack.
@@ -307,7 +307,7 @@ fn row(f: &mut fmt::Formatter<'_>, outcome: &Outcome, quiet: &Quiet) -> fmt::Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::campaign::siege::attack::Face;
+    use crate::campaign::siege::attack::AttackSurface;
 
     fn quiet() -> Waits {
         [vec![1.0, 10.0], vec![2.0], vec![]]
@@ -319,7 +319,7 @@ mod tests {
 
     fn outcome(p99: f64) -> Outcome {
         Outcome {
-            facts: Facts::new(Face::Http, "slow", "is slow"),
+            facts: AttackInfo::new(AttackSurface::Http, "slow", "is slow"),
             waits: [vec![1.0, p99], vec![3.0], vec![5.0]],
             machine: Machine { late_ms: 1.0, disk_ms: 2.0 },
             memory_mib: 100.0,

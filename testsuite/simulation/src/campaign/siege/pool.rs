@@ -18,9 +18,9 @@ use slipstream_types::{batch::RawTransaction, bounded::BoundedVec, codec};
 use tokio::time::sleep;
 
 use super::{
-    attack::{Attack, Face, Facts, Field},
-    stage::{Call, Money},
-    wire::{Manner, Wire},
+    attack::{Attack, AttackContext, AttackInfo, AttackSurface},
+    stage::{Call, SigningParameters},
+    wire::{QuicSettings, Wire},
 };
 
 pub(super) const ALL: &[&dyn Attack] = &[
@@ -53,12 +53,12 @@ fn sink() -> Call {
 struct JunkTransactions;
 
 impl Attack for JunkTransactions {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "eight peers that keep sending the same 2,048 transactions from accounts without funds";
-        Facts::new(Face::Pool, "junk-transactions", about).quick()
+        AttackInfo::new(AttackSurface::Pool, "junk-transactions", about).quick()
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(async move {
             let poor = Account::derive_many(&format!("{:032x}", rand::random::<u128>()), 32);
             let junk = |index: usize| {
@@ -76,8 +76,12 @@ impl Attack for JunkTransactions {
                 .swarm(8, Duration::from_millis(100), move |field, index| {
                     let message = message.clone();
                     async move {
-                        let wire =
-                            Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+                        let wire = Wire::dial(
+                            &field.target.peer,
+                            AttackContext::address(index),
+                            QuicSettings::default(),
+                        )
+                        .await?;
                         loop {
                             field.tally.tried();
                             let answer = wire.ask(Protocol::TRANSACTIONS, &message).await;
@@ -105,7 +109,7 @@ async fn submit(rpc: &Rpc, transactions: &[Signed]) -> Result<usize> {
 struct Sender {
     account: Account,
     nonce: u64,
-    money: Money,
+    money: SigningParameters,
 }
 
 impl Sender {
@@ -118,7 +122,7 @@ impl Sender {
 type Round = fn(&mut Sender, u64) -> Vec<Signed>;
 
 /// Lets the funded accounts send body after body, `workers` accounts at a time.
-async fn flood(field: Field, workers: usize, pause: Duration, round: Round) -> Result<()> {
+async fn flood(field: AttackContext, workers: usize, pause: Duration, round: Round) -> Result<()> {
     let rpc = field.target.rpc(0)?;
     let accounts = field.target.accounts(SENDERS)?;
     let params: Vec<_> = accounts.iter().map(|account| json!([account.address, "pending"])).collect();
@@ -157,12 +161,12 @@ async fn flood(field: Field, workers: usize, pause: Duration, round: Round) -> R
 struct BadSignatures;
 
 impl Attack for BadSignatures {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "transactions over HTTP with false signatures, 100 in each body";
-        Facts::new(Face::Pool, "bad-signatures", about)
+        AttackInfo::new(AttackSurface::Pool, "bad-signatures", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(8, Duration::from_millis(50), |field, index| async move {
             let rpc = field.target.rpc(index)?;
             let account = field.target.accounts(1)?.pop().context("the attackers have no account")?;
@@ -189,12 +193,12 @@ impl Attack for BadSignatures {
 struct Replacements;
 
 impl Attack for Replacements {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "transactions behind a nonce gap that replace each other, each with a tip 12 % higher";
-        Facts::new(Face::Pool, "replacements", about)
+        AttackInfo::new(AttackSurface::Pool, "replacements", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(flood(field, 4, Duration::from_millis(20), |sender, turn| {
             let dearer = |step: u64| 1.12_f64.powi((turn * 20 + step).min(300) as i32) as u128 + 10;
             (0..20).map(|step| sender.sign(1, dearer(step))).collect()
@@ -205,12 +209,12 @@ impl Attack for Replacements {
 struct GasHogs;
 
 impl Attack for GasHogs {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "transfers with the maximum gas limit of a transaction and a high tip";
-        Facts::new(Face::Pool, "gas-hogs", about)
+        AttackInfo::new(AttackSurface::Pool, "gas-hogs", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(flood(field, 4, Duration::from_millis(20), |sender, _| {
             let call = Call { gas_limit: 1 << 24, ..sink() };
             let tip_wei = u128::from(sender.money.base_fee_wei);
@@ -231,13 +235,13 @@ fn in_order(sender: &mut Sender, count: u64, tip_wei: impl Fn(u64) -> u128) -> V
 struct LowTips;
 
 impl Attack for LowTips {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about =
             "valid transfers from 320 senders with a tip of one wei, as fast as the attackers can sign";
-        Facts::new(Face::Pool, "low-tips", about).quick()
+        AttackInfo::new(AttackSurface::Pool, "low-tips", about).quick()
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(flood(field, 4, Duration::from_millis(10), |sender, _| in_order(sender, 20, |_| 1)))
     }
 }
@@ -245,13 +249,13 @@ impl Attack for LowTips {
 struct ZeroTipTails;
 
 impl Attack for ZeroTipTails {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about =
             "senders with 99 transactions without a tip and a last one with a high tip, behind a nonce gap";
-        Facts::new(Face::Pool, "zero-tip-tails", about)
+        AttackInfo::new(AttackSurface::Pool, "zero-tip-tails", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(flood(field, 4, Duration::from_millis(10), |sender, turn| {
             let last = BODY_MAX as u64 - 1;
             let tip = |offset| if offset == last { 1_000_000_000 } else { 0 };
@@ -263,12 +267,12 @@ impl Attack for ZeroTipTails {
 struct HeavyTransactions;
 
 impl Attack for HeavyTransactions {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "transactions of 120,000 bytes behind a nonce gap, without a tip";
-        Facts::new(Face::Pool, "heavy-transactions", about)
+        AttackInfo::new(AttackSurface::Pool, "heavy-transactions", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(flood(field, 2, Duration::from_millis(20), |sender, turn| {
             let input = vec![rand::random::<u8>() | 1; 120_000].into();
             let call = Call { gas_limit: 5_000_000, input, ..sink() };
@@ -280,12 +284,12 @@ impl Attack for HeavyTransactions {
 struct NonceGaps;
 
 impl Attack for NonceGaps {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "transactions from 320 senders behind a nonce gap, which no node can execute";
-        Facts::new(Face::Pool, "nonce-gaps", about)
+        AttackInfo::new(AttackSurface::Pool, "nonce-gaps", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(flood(field, 4, Duration::from_millis(10), |sender, turn| {
             (0..BODY_MAX as u64).map(|step| sender.sign(500 + turn * BODY_MAX as u64 + step, 1)).collect()
         }))

@@ -16,9 +16,9 @@ use slipstream_network::{PeerAddress, Protocol};
 use tokio::{net::UdpSocket, time::sleep};
 
 use super::{
-    attack::{Attack, Face, Facts, Field, Target},
+    attack::{Attack, AttackContext, AttackInfo, AttackSurface, Target},
     relay::Relay,
-    wire::{Manner, Wire},
+    wire::{QuicSettings, Wire},
 };
 
 pub(super) const ALL: &[&dyn Attack] = &[
@@ -39,15 +39,15 @@ const FOREVER: Duration = Duration::from_secs(3_600);
 struct StalledHandshakes;
 
 impl Attack for StalledHandshakes {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "128 handshakes from one address that stall once the node has answered";
-        Facts::new(Face::Quic, "stalled-handshakes", about).joined(SyncMode::Auto).quick()
+        AttackInfo::new(AttackSurface::Quic, "stalled-handshakes", about).joined(SyncMode::Auto).quick()
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(128, Duration::from_millis(100), |field, _| async move {
             // The node drops each after a timeout of its own; then the next one starts.
-            let relay = Relay::stalls(&field.target.peer, Field::address(0)).await?;
+            let relay = Relay::stalls(&field.target.peer, AttackContext::address(0)).await?;
             let _ = tokio::time::timeout(Duration::from_secs(5), relay.carry(|_| async { Ok(()) })).await;
             Ok(())
         }))
@@ -57,18 +57,20 @@ impl Attack for StalledHandshakes {
 struct HandshakeFlood;
 
 impl Attack for HandshakeFlood {
-    fn facts(&self) -> Facts {
-        Facts::new(
-            Face::Quic,
+    fn facts(&self) -> AttackInfo {
+        AttackInfo::new(
+            AttackSurface::Quic,
             "handshake-flood",
             "handshakes under new keys, each dropped once it is complete",
         )
         .joined(SyncMode::Auto)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(16, Duration::from_millis(20), |field, index| async move {
-            Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await.map(drop)
+            Wire::dial(&field.target.peer, AttackContext::address(index), QuicSettings::default())
+                .await
+                .map(drop)
         }))
     }
 }
@@ -76,46 +78,46 @@ impl Attack for HandshakeFlood {
 struct Identities;
 
 impl Attack for Identities {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "128 identities, each from its own network, that take the connections left for strangers and keep them";
-        Facts::new(Face::Quic, "identities", about).joined(SyncMode::Auto)
+        AttackInfo::new(AttackSurface::Quic, "identities", about).joined(SyncMode::Auto)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
-        Box::pin(
-            field.swarm(128, Duration::from_millis(500), |field, index| hold(field, Field::address(index))),
-        )
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(128, Duration::from_millis(500), |field, index| {
+            hold(field, AttackContext::address(index))
+        }))
     }
 }
 
 struct OneNetwork;
 
 impl Attack for OneNetwork {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about =
             "128 identities from one network that take the connections left for strangers and keep them";
-        Facts::new(Face::Quic, "identities-one-network", about).joined(SyncMode::Auto)
+        AttackInfo::new(AttackSurface::Quic, "identities-one-network", about).joined(SyncMode::Auto)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
-        Box::pin(
-            field.swarm(128, Duration::from_millis(500), |field, index| hold(field, Field::neighbour(index))),
-        )
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(128, Duration::from_millis(500), |field, index| {
+            hold(field, AttackContext::neighbour(index))
+        }))
     }
 }
 
 struct CyclingIdentities;
 
 impl Attack for CyclingIdentities {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "128 identities at a time, each held for three seconds, then replaced by a fresh key from a new network (64 provider blocks)";
-        Facts::new(Face::Quic, "identities-cycling", about).joined(SyncMode::Auto)
+        AttackInfo::new(AttackSurface::Quic, "identities-cycling", about).joined(SyncMode::Auto)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         let turns = Arc::new(AtomicUsize::new(0));
         Box::pin(field.swarm(128, Duration::from_millis(500), move |field, _| {
-            let address = Field::elsewhere(turns.fetch_add(1, Ordering::Relaxed));
+            let address = AttackContext::elsewhere(turns.fetch_add(1, Ordering::Relaxed));
             async move {
                 let held = tokio::time::timeout(Duration::from_secs(3), hold(field, address)).await;
                 held.unwrap_or(Ok(()))
@@ -127,14 +129,16 @@ impl Attack for CyclingIdentities {
 struct BusyIdentities;
 
 impl Attack for BusyIdentities {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "128 identities, each from its own network (64 provider blocks), that keep the connections left for strangers and send a request every second";
-        Facts::new(Face::Quic, "identities-busy", about).joined(SyncMode::Auto)
+        AttackInfo::new(AttackSurface::Quic, "identities-busy", about).joined(SyncMode::Auto)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(128, Duration::from_millis(500), |field, index| async move {
-            let wire = Wire::dial(&field.target.peer, Field::elsewhere(index), Manner::default()).await?;
+            let wire =
+                Wire::dial(&field.target.peer, AttackContext::elsewhere(index), QuicSettings::default())
+                    .await?;
             loop {
                 wire.summary().await?;
                 field.tally.done();
@@ -147,33 +151,33 @@ impl Attack for BusyIdentities {
 struct ForgedAddresses;
 
 impl Attack for ForgedAddresses {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "16 identities, each from its own network, whose first packets forge the address of a joining node, and that keep its connections";
-        Facts::new(Face::Quic, "forged-addresses", about).joined(SyncMode::Auto).quick()
+        AttackInfo::new(AttackSurface::Quic, "forged-addresses", about).joined(SyncMode::Auto).quick()
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(16, Duration::from_millis(500), |field, index| async move {
             let Target { peer, neighbour, .. } = &*field.target;
-            let relay = Relay::forges(peer, Field::address(index), *neighbour).await?;
+            let relay = Relay::forges(peer, AttackContext::address(index), *neighbour).await?;
             relay.carry(|wire| speak(&field, wire)).await
         }))
     }
 }
 
 /// Connects, and keeps the connection for as long as the node does.
-async fn hold(field: Field, address: IpAddr) -> Result<()> {
-    let wire = Wire::dial(&field.target.peer, address, Manner::default()).await?;
+async fn hold(field: AttackContext, address: IpAddr) -> Result<()> {
+    let wire = Wire::dial(&field.target.peer, address, QuicSettings::default()).await?;
     keep_place(&field, wire).await
 }
 
 /// Sends a request, and keeps the connection.
-async fn speak(field: &Field, wire: Wire) -> Result<()> {
+async fn speak(field: &AttackContext, wire: Wire) -> Result<()> {
     wire.summary().await?;
     keep_place(field, wire).await
 }
 
-async fn keep_place(field: &Field, wire: Wire) -> Result<()> {
+async fn keep_place(field: &AttackContext, wire: Wire) -> Result<()> {
     field.tally.done();
     wire.connection.closed().await;
     Ok(())
@@ -182,18 +186,18 @@ async fn keep_place(field: &Field, wire: Wire) -> Result<()> {
 struct GarbageDatagrams;
 
 impl Attack for GarbageDatagrams {
-    fn facts(&self) -> Facts {
-        Facts::new(
-            Face::Quic,
+    fn facts(&self) -> AttackInfo {
+        AttackInfo::new(
+            AttackSurface::Quic,
             "garbage-datagrams",
             "10,000 datagrams of noise a second, half of them resembling Initial packets of QUIC",
         )
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(10, Duration::from_millis(1), |field, index| async move {
             let peer: PeerAddress = field.target.peer.parse()?;
-            let socket = UdpSocket::bind((Field::address(index), 0)).await?;
+            let socket = UdpSocket::bind((AttackContext::address(index), 0)).await?;
             loop {
                 let mut noise: [u8; 1_200] = std::array::from_fn(|_| rand::random());
                 for turn in 0..10 {
@@ -219,14 +223,15 @@ impl Attack for GarbageDatagrams {
 struct BanEvasion;
 
 impl Attack for BanEvasion {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "identities that send malformed or forbidden requests until the node shuts them out, and return under new keys";
-        Facts::new(Face::Quic, "ban-evasion", about)
+        AttackInfo::new(AttackSurface::Quic, "ban-evasion", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(16, Duration::from_millis(50), |field, index| async move {
-            let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+            let wire = Wire::dial(&field.target.peer, AttackContext::address(index), QuicSettings::default())
+                .await?;
             let junk: [u8; 512] = std::array::from_fn(|_| rand::random());
             let protocols = [Protocol::SYNC, Protocol::CONSENSUS, Protocol::TRANSACTIONS, Protocol(200)];
             for turn in 0..400 {

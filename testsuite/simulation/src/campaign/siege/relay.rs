@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use slipstream_network::PeerAddress;
 use tokio::net::UdpSocket;
 
-use super::wire::{Manner, Wire, fresh_key};
+use super::wire::{QuicSettings, Wire, fresh_key};
 
 const DATAGRAM_BYTES_MAX: usize = 2_048;
 /// The Retry type of a packet with a long header, in QUIC 1 (RFC 9000, 17.2): bits 4 and 5 of the first byte.
@@ -66,7 +66,8 @@ impl Relay {
     ) -> Result<()> {
         let at = self.near.local_addr()?;
         let client = async {
-            meet(Wire::dial_at(at, Ipv4Addr::LOCALHOST.into(), &fresh_key(), Manner::default()).await?).await
+            meet(Wire::dial_at(at, Ipv4Addr::LOCALHOST.into(), &fresh_key(), QuicSettings::default()).await?)
+                .await
         };
         tokio::select! {
             met = client => met,

@@ -16,7 +16,7 @@ use slipnet::{
 
 use super::{
     Pace,
-    attack::Facts,
+    attack::AttackInfo,
     attacker::Attackers,
     blame::{Blame, Party},
     honest::{Honest, User},
@@ -31,7 +31,7 @@ const HEAD_START: Duration = Duration::from_secs(1);
 
 /// One attack and its circumstances.
 pub(super) struct Round<'a> {
-    pub(super) facts: Facts,
+    pub(super) facts: AttackInfo,
     pub(super) pace: &'a Pace,
     pub(super) program: &'a Path,
 }

@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{
-    attack::{Attack, Face, Facts, Field},
+    attack::{Attack, AttackContext, AttackInfo, AttackSurface},
     calls::topics,
     http::{PATIENCE, connect, linger},
 };
@@ -63,8 +63,8 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Opens a socket from an attacker's address.
-async fn open(field: &Field, index: usize) -> Result<TcpStream> {
-    let mut stream = connect(field.target.api, Field::address(index)).await?;
+async fn open(field: &AttackContext, index: usize) -> Result<TcpStream> {
+    let mut stream = connect(field.target.api, AttackContext::address(index)).await?;
     stream.write_all(UPGRADE.as_bytes()).await?;
     let mut answer = [0; 1024];
     let len = timeout(PATIENCE, stream.read(&mut answer)).await??;
@@ -81,15 +81,15 @@ fn subscribe(kind: &str, filter: &serde_json::Value) -> Vec<u8> {
 struct HalfUpgrades;
 
 impl Attack for HalfUpgrades {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "300 connections that become sockets and then stay silent, or stop in the middle of the upgrade request";
-        Facts::new(Face::Http, "ws-half-upgrades", about)
+        AttackInfo::new(AttackSurface::Http, "ws-half-upgrades", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(MANY, Duration::from_millis(200), |field, index| async move {
             let mut stream = if index % 3 == 0 {
-                let mut stream = connect(field.target.api, Field::address(index)).await?;
+                let mut stream = connect(field.target.api, AttackContext::address(index)).await?;
                 stream.write_all(&UPGRADE.as_bytes()[..80]).await?;
                 stream
             } else {
@@ -105,12 +105,12 @@ impl Attack for HalfUpgrades {
 struct HugeFrames;
 
 impl Attack for HugeFrames {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "120 sockets with frames that announce 2 MiB or 4 GiB, and arrive slowly";
-        Facts::new(Face::Http, "ws-huge-frames", about)
+        AttackInfo::new(AttackSurface::Http, "ws-huge-frames", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(120, Duration::from_millis(200), |field, index| async move {
             let mut stream = open(&field, index).await?;
             let len = if index % 4 == 0 { 4 << 30 } else { MESSAGE_BYTES };
@@ -128,12 +128,12 @@ impl Attack for HugeFrames {
 struct EndlessFragments;
 
 impl Attack for EndlessFragments {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "40 sockets whose message never ends, half of them with empty fragments";
-        Facts::new(Face::Http, "ws-endless-fragments", about)
+        AttackInfo::new(AttackSurface::Http, "ws-endless-fragments", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(40, Duration::from_millis(200), |field, index| async move {
             let mut stream = open(&field, index).await?;
             stream.write_all(&frame(FIRST_FRAGMENT, b"[")).await?;
@@ -154,12 +154,12 @@ impl Attack for EndlessFragments {
 struct PingFlood;
 
 impl Attack for PingFlood {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "40 sockets that send pings as fast as they are read";
-        Facts::new(Face::Http, "ws-ping-flood", about)
+        AttackInfo::new(AttackSurface::Http, "ws-ping-flood", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(40, Duration::from_millis(100), |field, index| async move {
             let mut stream = open(&field, index).await?;
             let pings = frame(PING, &[0; 125]).repeat(100);
@@ -173,7 +173,7 @@ impl Attack for PingFlood {
 }
 
 /// Returns a request with a long answer: a batch with all of its transactions.
-fn heavy_question(field: &Field) -> String {
+fn heavy_question(field: &AttackContext) -> String {
     let number = format!("{:#x}", field.target.heavy_batch);
     json!({ "jsonrpc": "2.0", "id": 2, "method": "eth_getBlockByNumber", "params": [number, true] })
         .to_string()
@@ -182,12 +182,12 @@ fn heavy_question(field: &Field) -> String {
 struct LongMessages;
 
 impl Attack for LongMessages {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "100 sockets that send 2 MiB each, read a long answer, and stay open, so that the node might keep the memory of both";
-        Facts::new(Face::Http, "ws-long-messages", about)
+        AttackInfo::new(AttackSurface::Http, "ws-long-messages", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(100, Duration::from_millis(500), |field, index| async move {
             let mut stream = open(&field, index).await?;
             let mut message = heavy_question(&field).into_bytes();
@@ -206,12 +206,12 @@ impl Attack for LongMessages {
 struct UnreadNews;
 
 impl Attack for UnreadNews {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "100 sockets that subscribe to everything, request long answers, and read nothing";
-        Facts::new(Face::Http, "ws-unread-news", about).quick()
+        AttackInfo::new(AttackSurface::Http, "ws-unread-news", about).quick()
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(100, Duration::from_millis(500), |field, index| async move {
             let mut stream = open(&field, index).await?;
             for (kind, filter) in
@@ -234,12 +234,12 @@ impl Attack for UnreadNews {
 struct ManySubscriptions;
 
 impl Attack for ManySubscriptions {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "100 sockets with the maximum number of subscriptions: to logs with 1,000 topics, to every transaction, or to heads";
-        Facts::new(Face::Http, "ws-many-subscriptions", about)
+        AttackInfo::new(AttackSurface::Http, "ws-many-subscriptions", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(100, Duration::from_millis(500), |field, index| async move {
             let mut stream = open(&field, index).await?;
             let mut news = vec![0; 64 << 10];

@@ -72,7 +72,7 @@ pub(super) struct Ballast {
 /// The nodes, and the facts about their chain.
 pub(super) struct Stage {
     devnet: Devnet,
-    pub(super) money: Money,
+    pub(super) money: SigningParameters,
     heavy_batch: u64,
     joiners: usize,
     files: PathBuf,
@@ -80,12 +80,12 @@ pub(super) struct Stage {
 
 /// The chain's parameters for signing.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Money {
+pub(super) struct SigningParameters {
     pub(super) chain_id: u64,
     pub(super) base_fee_wei: u64,
 }
 
-impl Money {
+impl SigningParameters {
     /// Signs a call with at most one wei, which pays up to twice the base fee and this tip.
     pub(super) fn sign(&self, account: &Account, nonce: u64, tip_wei: u128, call: Call) -> Signed {
         let max_fee_wei = 2 * u128::from(self.base_fee_wei) + tip_wei;
@@ -326,10 +326,10 @@ fn no_failures() -> Call {
     Call { to, value, gas_limit: 200_000, input }
 }
 
-async fn money(rpc: &Rpc) -> Result<Money> {
+async fn money(rpc: &Rpc) -> Result<SigningParameters> {
     let chain_id = quantity(&rpc.call("eth_chainId", json!([])).await?)?;
     let block: Value = rpc.call("eth_getBlockByNumber", json!(["latest", false])).await?;
-    Ok(Money { chain_id, base_fee_wei: quantity(&block["baseFeePerGas"])? })
+    Ok(SigningParameters { chain_id, base_fee_wei: quantity(&block["baseFeePerGas"])? })
 }
 
 /// Waits for a transaction, and returns its batch.

@@ -14,9 +14,9 @@ use tokio::{
 };
 
 use super::{
-    attack::{Attack, Face, Facts, Field},
+    attack::{Attack, AttackContext, AttackInfo, AttackSurface},
     quic::keep,
-    wire::{Manner, Wire, encoded, head, length, range},
+    wire::{QuicSettings, Wire, encoded, head, length, range},
 };
 
 pub(super) const ALL: &[&dyn Attack] = &[
@@ -38,15 +38,15 @@ const READ_BYTES_MAX: usize = 64 << 20;
 struct UnreadAnswers;
 
 impl Attack for UnreadAnswers {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "two identities from one address that request 64 answers of 16 MiB each and read nothing";
-        Facts::new(Face::Quic, "unread-answers", about).quick()
+        AttackInfo::new(AttackSurface::Quic, "unread-answers", about).quick()
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(2, Duration::from_millis(500), |field, _| async move {
-            let manner = Manner { window: 1_024, ..Manner::default() };
-            let wire = Wire::dial(&field.target.peer, Field::address(0), manner).await?;
+            let manner = QuicSettings { window: 1_024, ..QuicSettings::default() };
+            let wire = Wire::dial(&field.target.peer, AttackContext::address(0), manner).await?;
             let request = encoded(&range(1, 1_024, Parts::BODY.with(Parts::RECEIPTS)))?;
             let mut unread = Vec::new();
             for _ in 0..STREAMS {
@@ -63,14 +63,15 @@ impl Attack for UnreadAnswers {
 struct RangeDeltas;
 
 impl Attack for RangeDeltas {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "four identities that each request 64 range deltas at a time, each from another batch";
-        Facts::new(Face::Quic, "range-deltas", about).quick()
+        AttackInfo::new(AttackSurface::Quic, "range-deltas", about).quick()
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(4, Duration::from_millis(100), |field, index| async move {
-            let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+            let wire = Wire::dial(&field.target.peer, AttackContext::address(index), QuicSettings::default())
+                .await?;
             let summary = wire.summary().await?;
             let to = summary.snapshots.first().context("the victim has no snapshot")?.number;
             let bases = 0..to.get();
@@ -87,7 +88,7 @@ impl Attack for RangeDeltas {
 }
 
 /// Sends all requests, as many at a time as the node accepts, and reads the answers.
-async fn ask_all(field: &Field, wire: Wire, requests: Vec<Request>) -> Result<()> {
+async fn ask_all(field: &AttackContext, wire: Wire, requests: Vec<Request>) -> Result<()> {
     let wire = Arc::new(wire);
     let mut asked = JoinSet::new();
     for request in requests {
@@ -110,14 +111,15 @@ async fn ask_all(field: &Field, wire: Wire, requests: Vec<Request>) -> Result<()
 struct ChunkAfterRestart;
 
 impl Attack for ChunkAfterRestart {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "64 requests for chunks of each snapshot, right after a restart of the node";
-        Facts::new(Face::Quic, "chunk-after-restart", about)
+        AttackInfo::new(AttackSurface::Quic, "chunk-after-restart", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(4, Duration::from_millis(200), |field, index| async move {
-            let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+            let wire = Wire::dial(&field.target.peer, AttackContext::address(index), QuicSettings::default())
+                .await?;
             let summary = wire.summary().await?;
             let numbers = summary.snapshots.iter().map(|offer| offer.number);
             let chunks = numbers.flat_map(|number| {
@@ -136,14 +138,15 @@ impl Attack for ChunkAfterRestart {
 struct RequestFlood;
 
 impl Attack for RequestFlood {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "eight identities that request summaries, headers and origins, 64 at a time";
-        Facts::new(Face::Quic, "request-flood", about)
+        AttackInfo::new(AttackSurface::Quic, "request-flood", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(8, Duration::from_millis(20), |field, index| async move {
-            let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+            let wire = Wire::dial(&field.target.peer, AttackContext::address(index), QuicSettings::default())
+                .await?;
             let last = BatchNumber::new(field.target.head);
             let some = [
                 Request::Summary,
@@ -159,14 +162,15 @@ impl Attack for RequestFlood {
 struct EpochsFlood;
 
 impl Attack for EpochsFlood {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "eight identities that keep requesting the ends of all epochs, 64 at a time";
-        Facts::new(Face::Quic, "epochs-flood", about).joined(SyncMode::Auto)
+        AttackInfo::new(AttackSurface::Quic, "epochs-flood", about).joined(SyncMode::Auto)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(8, Duration::from_millis(20), |field, index| async move {
-            let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+            let wire = Wire::dial(&field.target.peer, AttackContext::address(index), QuicSettings::default())
+                .await?;
             ask_all(&field, wire, vec![Request::Epochs { first: Epoch(0) }; 512]).await
         }))
     }
@@ -175,15 +179,16 @@ impl Attack for EpochsFlood {
 struct OpenStreams;
 
 impl Attack for OpenStreams {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about =
             "eight identities that open all streams that the node allows, write one byte into each, and wait";
-        Facts::new(Face::Quic, "open-streams", about)
+        AttackInfo::new(AttackSurface::Quic, "open-streams", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(8, Duration::from_millis(200), |field, index| async move {
-            let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+            let wire = Wire::dial(&field.target.peer, AttackContext::address(index), QuicSettings::default())
+                .await?;
             let mut open = (Vec::new(), Vec::new());
             // The node grants no more streams until it gives one up.
             while let Ok(stream) = timeout(Duration::from_secs(1), wire.connection.open_bi()).await {
@@ -208,15 +213,16 @@ impl Attack for OpenStreams {
 struct SlowRequests;
 
 impl Attack for SlowRequests {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about =
             "eight identities with 64 requests each that announce megabytes and send one byte per second";
-        Facts::new(Face::Quic, "slow-requests", about)
+        AttackInfo::new(AttackSurface::Quic, "slow-requests", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(8, Duration::from_millis(200), |field, index| async move {
-            let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+            let wire = Wire::dial(&field.target.peer, AttackContext::address(index), QuicSettings::default())
+                .await?;
             let mut open = Vec::new();
             for _ in 0..STREAMS {
                 let (mut send, receive) = wire.connection.open_bi().await?;
@@ -242,14 +248,15 @@ impl Attack for SlowRequests {
 struct OversizedFrames;
 
 impl Attack for OversizedFrames {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "requests and broadcasts that announce 4 GiB; some broadcasts announce 48 MiB and send half of it";
-        Facts::new(Face::Quic, "oversized-frames", about)
+        AttackInfo::new(AttackSurface::Quic, "oversized-frames", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(8, Duration::from_millis(200), |field, index| async move {
-            let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+            let wire = Wire::dial(&field.target.peer, AttackContext::address(index), QuicSettings::default())
+                .await?;
             for turn in 0..32 {
                 field.tally.tried();
                 let (mut send, receive) = wire.connection.open_bi().await?;
@@ -274,14 +281,15 @@ impl Attack for OversizedFrames {
 struct TruncatedFrames;
 
 impl Attack for TruncatedFrames {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> AttackInfo {
         let about = "requests and broadcasts that end before their announced length, or within their header";
-        Facts::new(Face::Quic, "truncated-frames", about)
+        AttackInfo::new(AttackSurface::Quic, "truncated-frames", about)
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(8, Duration::from_millis(50), |field, index| async move {
-            let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+            let wire = Wire::dial(&field.target.peer, AttackContext::address(index), QuicSettings::default())
+                .await?;
             for turn in 0..64 {
                 field.tally.tried();
                 let (mut send, mut receive) = wire.connection.open_bi().await?;

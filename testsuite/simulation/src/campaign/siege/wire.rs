@@ -42,7 +42,7 @@ const ANSWER: u8 = 0;
 
 /// An attacker's QUIC settings.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Manner {
+pub(super) struct QuicSettings {
     /// The flow-control window of a stream, in bytes.
     pub(super) window: u32,
     /// The flow-control window of all streams together, in bytes.
@@ -51,9 +51,9 @@ pub(super) struct Manner {
     pub(super) broadcasts: u32,
 }
 
-impl Default for Manner {
+impl Default for QuicSettings {
     fn default() -> Self {
-        Manner { window: 16 << 20, window_of_all: u32::MAX, broadcasts: 100 }
+        QuicSettings { window: 16 << 20, window_of_all: u32::MAX, broadcasts: 100 }
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) fn fresh_key() -> SecretKey {
 
 impl Wire {
     /// Connects from an address with a fresh key.
-    pub(super) async fn dial(target: &str, from: IpAddr, manner: Manner) -> Result<Wire> {
+    pub(super) async fn dial(target: &str, from: IpAddr, manner: QuicSettings) -> Result<Wire> {
         let peer: PeerAddress = target.parse()?;
         Wire::dial_at(peer.address, from, &fresh_key(), manner).await
     }
@@ -81,7 +81,7 @@ impl Wire {
         at: SocketAddr,
         from: IpAddr,
         key: &SecretKey,
-        manner: Manner,
+        manner: QuicSettings,
     ) -> Result<Wire> {
         let socket = UdpSocket::bind((from, 0)).with_context(|| format!("cannot bind {from}"))?;
         let runtime = Arc::new(TokioRuntime);
@@ -159,7 +159,7 @@ pub(super) fn length(bytes: usize) -> [u8; 4] {
 }
 
 /// Returns a client that proves its key and accepts any key of the other side.
-pub(super) fn client_config(key: &SecretKey, manner: Manner) -> Result<quinn::ClientConfig> {
+pub(super) fn client_config(key: &SecretKey, manner: QuicSettings) -> Result<quinn::ClientConfig> {
     let provider = Arc::new(ring::default_provider());
     let pkcs8 = [PKCS8_PREFIX.as_slice(), &key.seed()].concat();
     let signing =

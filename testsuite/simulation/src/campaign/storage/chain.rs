@@ -35,7 +35,7 @@ pub(super) struct Chain {
 
 /// A batch with all its parts.
 #[derive(Clone)]
-pub(super) struct Made {
+pub(super) struct MadeBatch {
     /// The batch's header.
     pub header: BatchHeader,
     /// The batch's changes to the state.
@@ -48,7 +48,7 @@ pub(super) struct Made {
     pub certificate: Certificate,
 }
 
-impl Made {
+impl MadeBatch {
     /// Returns all of it, for a commit.
     pub(super) fn batch(&self) -> CommitBatch<'_> {
         let [body, receipts, delta_blob, hints] = &self.blobs;
@@ -148,7 +148,7 @@ impl Chain {
         parent: &BatchHeader,
         accumulator: &Accumulator,
         state_root: Digest,
-    ) -> Result<Made> {
+    ) -> Result<MadeBatch> {
         self.seal_delta(parent, accumulator, self.delta(parent.number.get() + 1)?, state_root)
     }
 
@@ -159,7 +159,7 @@ impl Chain {
         accumulator: &Accumulator,
         delta: Delta,
         state_root: Digest,
-    ) -> Result<Made> {
+    ) -> Result<MadeBatch> {
         let number = parent.number.next();
         let mut rng = self.rng(number.get(), 3);
         let filling = (0..self.body_bytes).map(|_| rng.random()).collect::<Vec<u8>>();
@@ -188,7 +188,7 @@ impl Chain {
         ];
         let certificate = self.certificate(&header, accumulator.root());
         let hashes = (0..u64::from(tx_count)).map(|index| transaction_hash(number, index)).collect();
-        Ok(Made { header, delta, blobs, hashes, certificate })
+        Ok(MadeBatch { header, delta, blobs, hashes, certificate })
     }
 
     /// Returns the only validator's certificate of a batch.
@@ -211,7 +211,7 @@ pub(super) fn apply(state: &mut State, delta: &Delta) {
 #[derive(Clone)]
 pub(super) struct Moment {
     /// The batch; `None` for the genesis.
-    pub made: Option<Made>,
+    pub made: Option<MadeBatch>,
     /// The batch's header.
     pub header: BatchHeader,
     /// The accumulator over all headers up to it.

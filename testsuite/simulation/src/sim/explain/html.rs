@@ -66,7 +66,7 @@ fn item(page: &mut String, event: &Event) {
 mod tests {
     use std::time::Duration;
 
-    use super::super::{Kind, Recording, Stand};
+    use super::super::{EndState, Kind, Recording};
     use super::*;
 
     fn explained() -> Explained {
@@ -74,7 +74,7 @@ mod tests {
         recording.add(1_000, Kind::Routine, "node 0 asks 1 (0)".into());
         recording.add(2_000, Kind::Lie, "server 1 lies to node 0 (0): Body".into());
         recording.add(3_000, Kind::Ban, "node 0 bans 1: <b>".into());
-        let stand = Stand {
+        let stand = EndState {
             what: "node 0: stuck".into(),
             facts: vec!["waits: a peer".into()],
             peers: vec!["server 1 (lies: Body): banned".into()],

@@ -100,7 +100,7 @@ impl Recording {
 
 /// A node's state when the run ended.
 #[derive(Clone, Debug)]
-pub(super) struct Stand {
+pub(super) struct EndState {
     /// The node's name, and its current work.
     pub(super) what: String,
     /// Its head, since when, and what it waits for.
@@ -120,7 +120,7 @@ pub struct Explained {
     pub(super) took: Duration,
     /// The participants, each with its real habit.
     pub(super) cast: Vec<String>,
-    pub(super) stands: Vec<Stand>,
+    pub(super) stands: Vec<EndState>,
     pub(super) recording: Recording,
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use slipstream_sync::{PeerStatus, SyncStatus};
 
-use super::{Kind, Stand};
+use super::{EndState, Kind};
 use crate::sim::{
     oracle::ANCHOR,
     queue::Moment,
@@ -66,12 +66,16 @@ impl World {
     }
 
     /// Returns each node's current state.
-    pub(in crate::sim) fn stands(&self) -> Vec<Stand> {
+    pub(in crate::sim) fn stands(&self) -> Vec<EndState> {
         let now = self.instant();
         let stand = |index: usize| {
             let Some(up) = &self.nodes[index].up else {
                 let why = if self.nodes[index].has_refused { "refused to continue" } else { "is down" };
-                return Stand { what: format!("node {index} {why}"), facts: Vec::new(), peers: Vec::new() };
+                return EndState {
+                    what: format!("node {index} {why}"),
+                    facts: Vec::new(),
+                    peers: Vec::new(),
+                };
             };
             let status = up.engine.status(now);
             let since = self.thoughts.0.get(&index).map_or(0, |thought| thought.since);
@@ -92,7 +96,7 @@ impl World {
             }));
             facts.extend(status.alarm.as_ref().map(|alarm| format!("alarm: {alarm}")));
             let peers = status.peers.iter().map(|peer| self.seen(peer)).collect();
-            Stand { what: format!("node {index}: {}", thought(&status)), facts, peers }
+            EndState { what: format!("node {index}: {}", thought(&status)), facts, peers }
         };
         (0..self.nodes.len()).map(stand).collect()
     }

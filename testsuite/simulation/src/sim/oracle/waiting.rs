@@ -5,7 +5,7 @@ use slipstream_sync::{Phase, engine::RequestId, protocol::Request};
 
 use super::{
     super::{
-        node::Thing,
+        node::RequestSubject,
         queue::Moment,
         server::{Habit, Keeps},
         world::{Event, Place, To, World},
@@ -42,10 +42,10 @@ impl World {
         let is_free = up.free_since.is_some_and(|since| since + FREE < now);
         let (head, offered) = &up.offered;
         let serves = match thing {
-            Thing::Range(number) | Thing::Headers(number) => keeps_all && number <= *head,
-            Thing::Offer(number) | Thing::Rows(number, _) | Thing::Codes(number) => {
-                keeps_all && offered.contains(&number)
-            }
+            RequestSubject::Range(number) | RequestSubject::Headers(number) => keeps_all && number <= *head,
+            RequestSubject::Offer(number)
+            | RequestSubject::Rows(number, _)
+            | RequestSubject::Codes(number) => keeps_all && offered.contains(&number),
         };
         if is_asked || came || !is_free || !serves || !is_there {
             return Ok(());

@@ -55,7 +55,7 @@ pub struct ValidatorsOptions {
 
 /// The result of a run without failure.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ran {
+pub struct RunResult {
     /// The hash of all events.
     pub trace: [u8; 32],
     /// The virtual time of the run.
@@ -71,11 +71,11 @@ pub struct Ran {
 ///
 /// # Errors
 /// If an oracle found a fault; the error names the seed.
-pub fn run_seed(seed: u64, planted: Option<Planted>, verbose: bool) -> Result<Ran> {
+pub fn run_seed(seed: u64, planted: Option<Planted>, verbose: bool) -> Result<RunResult> {
     let defences = Defences::without(planted)?;
     // One thread does all work of a run, so that nothing depends on how threads are scheduled.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
-    let run = || -> Result<Ran> {
+    let run = || -> Result<RunResult> {
         defences.plant();
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
@@ -84,7 +84,7 @@ pub fn run_seed(seed: u64, planted: Option<Planted>, verbose: bool) -> Result<Ra
             world.run().await
         })?;
         let Outcome { trace, troubles, took, batches, recovered } = outcome;
-        Ok(Ran { trace, took, batches, recovered, troubles })
+        Ok(RunResult { trace, took, batches, recovered, troubles })
     };
     pool.install(run).with_context(|| {
         format!("seed {seed} failed; `slipnet explain {seed} --validators` shows what happened")

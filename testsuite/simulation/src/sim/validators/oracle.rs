@@ -18,7 +18,7 @@ use slipstream_types::{
     PublicKey, ValidatorSet, keccak256,
 };
 
-use super::{machine::Up, words::Words};
+use super::{machine::Up, words::Statements};
 
 /// How far a batch's time may be ahead of the true time: the tolerance of honest clocks, plus their error.
 const AHEAD_MS_MAX: u64 = 10_000 + 2_000;
@@ -39,7 +39,7 @@ pub(super) struct Oracle {
     certified: BTreeMap<BatchNumber, Digest>,
     /// The validators that committed to each outcome.
     commits: BTreeMap<(Epoch, u64, BatchNumber, Digest), BTreeSet<u16>>,
-    pub(super) words: Words,
+    pub(super) words: Statements,
     /// The convictions that machines showed, and since when.
     convicted: BTreeMap<(usize, Epoch), Vec<(Conviction, Duration)>>,
     /// The highest head that each machine acknowledged.
@@ -61,7 +61,7 @@ impl Oracle {
             ledger: BTreeMap::new(),
             certified: BTreeMap::new(),
             commits: BTreeMap::new(),
-            words: Words::default(),
+            words: Statements::default(),
             convicted: BTreeMap::new(),
             seen: BTreeMap::new(),
             checked: BTreeMap::new(),

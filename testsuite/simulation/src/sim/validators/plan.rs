@@ -56,7 +56,7 @@ pub(super) enum Happening {
 
 /// The faults of a network.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Weather {
+pub(super) struct NetworkFaults {
     /// The least delay of a message, in milliseconds.
     pub(super) delay_ms: u64,
     /// The most jitter on top of it, in milliseconds.
@@ -94,7 +94,7 @@ pub(super) struct Plan {
     pub(super) machines: Vec<MachinePlan>,
     pub(super) traitor: Option<(usize, Habit)>,
     pub(super) consensus: ConsensusConfig,
-    pub(super) weather: Weather,
+    pub(super) weather: NetworkFaults,
     /// The durations of executions, if they take any time.
     pub(super) slowness: Option<Slowness>,
     /// The epoch ends with a batch whose number is a multiple of this.
@@ -282,7 +282,7 @@ fn consensus(rng: &mut StdRng) -> ConsensusConfig {
     }
 }
 
-fn weather(rng: &mut StdRng) -> Weather {
+fn weather(rng: &mut StdRng) -> NetworkFaults {
     let mut often = |share: f64, most: f64| match rng.random_bool(share) {
         true => rng.random_range(0.0..most),
         false => 0.0,
@@ -291,5 +291,5 @@ fn weather(rng: &mut StdRng) -> Weather {
     let (prepare_loss, repeats) = (often(0.25, 0.5), often(0.3, 0.2));
     let delay_ms = rng.random_range(1..20);
     let jitter_ms = if rng.random_bool(0.7) { rng.random_range(1..30) } else { rng.random_range(30..300) };
-    Weather { delay_ms, jitter_ms, loss, news_loss, prepare_loss, repeats }
+    NetworkFaults { delay_ms, jitter_ms, loss, news_loss, prepare_loss, repeats }
 }

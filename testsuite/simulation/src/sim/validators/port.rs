@@ -38,7 +38,7 @@ pub(super) struct Port {
 pub(super) type Arrivals = BTreeMap<(usize, usize), Instant>;
 
 /// A message in flight.
-struct Letter {
+struct MessageInFlight {
     world: Arc<World>,
     from: usize,
     life: u64,
@@ -77,7 +77,7 @@ impl Port {
         let mut answer = Some(answer);
         for payload in payloads {
             for delay in self.world.fate(self.machine, to, protocol, &payload) {
-                let letter = Letter {
+                let letter = MessageInFlight {
                     world: self.world.clone(),
                     from: self.machine,
                     life: self.life,
@@ -211,10 +211,10 @@ impl Transport for Port {
     }
 }
 
-impl Letter {
+impl MessageInFlight {
     async fn travel(self, asked: Option<Answer>) {
         sleep(self.delay).await;
-        let Letter { world, from, life, to, protocol, payload, is_held, .. } = self;
+        let MessageInFlight { world, from, life, to, protocol, payload, is_held, .. } = self;
         let Some(up) = world.machines[to].up().filter(|_| world.reaches(from, to)) else { return };
         if is_held && !world.machines[from].is_in(life) {
             return;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use slipstream_consensus::ConsensusStatus;
 
 use super::{
-    super::explain::{Kind, Stand},
+    super::explain::{EndState, Kind},
     world::World,
 };
 
@@ -57,10 +57,10 @@ impl World {
     }
 
     /// Returns each machine's current state.
-    pub(super) fn stands(&self) -> Vec<Stand> {
+    pub(super) fn stands(&self) -> Vec<EndState> {
         let stand = |index: usize| {
             let Some(up) = self.machines[index].up() else {
-                return Stand {
+                return EndState {
                     what: format!("machine {index} is down"),
                     facts: Vec::new(),
                     peers: Vec::new(),
@@ -72,7 +72,7 @@ impl World {
             };
             let Some(status) = self.status(index) else {
                 let what = format!("machine {index} follows and does not validate");
-                return Stand { what, facts: vec![head], peers: Vec::new() };
+                return EndState { what, facts: vec![head], peers: Vec::new() };
             };
             let voting = status.voting.map(|voting| {
                 let (prepares, commits, quorum) = (voting.prepares, voting.commits, status.quorum);
@@ -97,7 +97,7 @@ impl World {
                     peer.said.map(|said| format!("; it said: view {}, decided {}", said.view, said.decided));
                 format!("validator {}: {heard}{}", peer.index, said.unwrap_or_default())
             });
-            Stand { what: format!("machine {index}: {}", thought(&status)), facts, peers: peers.collect() }
+            EndState { what: format!("machine {index}: {}", thought(&status)), facts, peers: peers.collect() }
         };
         (0..self.machines.len()).map(stand).collect()
     }

@@ -23,7 +23,7 @@ type Place = (usize, Epoch, u64, BatchNumber);
 
 /// The statements so far.
 #[derive(Default)]
-pub(super) struct Words {
+pub(super) struct Statements {
     said: BTreeMap<(Statement, Place), Digest>,
     /// The view that each machine said it went to, and the record that bound it then.
     left: BTreeMap<(usize, Epoch), (u64, Record)>,

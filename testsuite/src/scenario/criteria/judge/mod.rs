@@ -9,7 +9,7 @@ use crate::{
     scenario::{
         fault::What,
         model::Scenario,
-        names::{Names, Place, VALIDATORS},
+        names::{Names, NodeIndex, VALIDATORS},
         plan::validators_at_end,
     },
 };
@@ -172,7 +172,7 @@ fn incomplete(phase: &PhaseTotals) -> Option<String> {
 /// to keeps running.
 fn drawn(scenario: &Scenario, names: &Names) -> Vec<String> {
     let leaves_out = |what: &What| what.draws() && !matches!(what, What::LyingPeers { .. });
-    let may_be = |place: &Place| {
+    let may_be = |place: &NodeIndex| {
         let mut faults = scenario.faults.iter().filter(|fault| leaves_out(&fault.what));
         faults.any(|fault| fault.what.may_meet(&scenario.topology, names, *place))
     };
@@ -263,7 +263,8 @@ fn history(members: &[String], findings: &Findings, most: Option<u64>, least: Op
 fn epoch(scenario: &Scenario, names: &Names, findings: &Findings, least: u64) -> Verdict {
     let wanted = format!("one epoch, at least {least}");
     let validators = validators_at_end(scenario, names);
-    let is_asked = |place: &Place| validators.contains(place) || !findings.held.contains(names.name(*place));
+    let is_asked =
+        |place: &NodeIndex| validators.contains(place) || !findings.held.contains(names.name(*place));
     let found: Vec<(&str, Option<u64>)> = names
         .all()
         .filter(is_asked)

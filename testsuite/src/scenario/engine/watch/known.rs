@@ -1,4 +1,4 @@
-//! [`Known`]: the facts about the honest nodes, and which of them are blame. Sans-I/O: statuses and times come from
+//! [`HonestNodes`]: the facts about the honest nodes, and which of them are blame. Sans-I/O: statuses and times come from
 //! outside.
 //!
 //! Each ban, proof and pause is judged once, by when it was first seen. A ban that ended and comes again is a new one.
@@ -25,7 +25,7 @@ const KEPT_OUT: &str = "the node gives no reason";
 
 /// The facts about the honest nodes.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct HonestNodes {
     /// Names by public key.
     pub(super) names: BTreeMap<String, String>,
     pub(super) nodes: Vec<(String, Rpc)>,
@@ -49,19 +49,19 @@ pub(super) struct Known {
 
 /// One look at one node.
 #[derive(Clone, Copy)]
-struct Look<'a> {
+struct NodeReading<'a> {
     name: &'a str,
     /// The time of the previous look; of this one if it is the first.
     since_ms: u64,
     now_ms: u64,
 }
 
-impl Known {
+impl HonestNodes {
     /// Processes a node's answer at `now_ms` to a request at `asked_ms`.
     pub(super) fn look(&mut self, name: &str, status: &Value, asked_ms: u64, now_ms: u64) {
         self.unseen.remove(name);
         let since_ms = self.seen_ms.insert(name.to_owned(), now_ms).unwrap_or(now_ms);
-        let look = Look { name, since_ms, now_ms };
+        let look = NodeReading { name, since_ms, now_ms };
         if let Some(alarm) = status["sync"]["alarm"].as_str() {
             self.alarms.insert(format!("{name}: {alarm}"));
         }
@@ -76,7 +76,7 @@ impl Known {
     }
 
     /// A node that counts a new failure, and pauses its peer because of it, blames it.
-    fn look_at_pause(&mut self, look: Look<'_>, peer: &Value) {
+    fn look_at_pause(&mut self, look: NodeReading<'_>, peer: &Value) {
         let id = peer["id"].as_str().unwrap_or_default();
         let Some(other) = self.names.get(id).cloned() else { return };
         if peer["banned"] == true {
@@ -96,7 +96,7 @@ impl Known {
 
     /// Judges the bans in any part of a node's status. A ban lasts longer than its cause, so it is judged once while it
     /// lasts.
-    fn look_at_bans(&mut self, look: Look<'_>, status: &Value) {
+    fn look_at_bans(&mut self, look: NodeReading<'_>, status: &Value) {
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let mut found: Vec<(String, String)> = Vec::new();
         for peer in list(&status["sync"]["peers"]).iter().filter(|peer| peer["banned"] == true) {
@@ -126,7 +126,7 @@ impl Known {
 
     /// Judges the proofs that a validator has, in `consensus` of its status; a node that only follows has none. Other
     /// validators learn of a proof later, so it is judged by when the first one had it.
-    fn look_at_evidence(&mut self, look: Look<'_>, consensus: &Value) {
+    fn look_at_evidence(&mut self, look: NodeReading<'_>, consensus: &Value) {
         let name = look.name;
         for proof in consensus["evidence"].as_array().into_iter().flatten() {
             let author = &proof["author"];
@@ -153,7 +153,7 @@ impl Known {
         is_new
     }
 
-    fn is_excused(&self, look: Look<'_>, other: &str, charge: Charge) -> bool {
+    fn is_excused(&self, look: NodeReading<'_>, other: &str, charge: Charge) -> bool {
         self.excuses.excuses(look.name, other, charge, look.since_ms, look.now_ms)
     }
 
@@ -179,11 +179,11 @@ mod tests {
     const LATE: &str = "headers: peer aa did not answer within 10s";
 
     /// Two nodes: `two` observes `one`.
-    struct Two(Known);
+    struct Two(HonestNodes);
 
     impl Two {
         fn new() -> Two {
-            Two(Known { names: [("aa".to_owned(), "one".to_owned())].into(), ..Known::default() })
+            Two(HonestNodes { names: [("aa".to_owned(), "one".to_owned())].into(), ..HonestNodes::default() })
         }
 
         /// Returns the accusations after `two` reports this about a peer.
@@ -264,12 +264,12 @@ mod tests {
     #[test]
     fn proofs_convict_those_that_were_made_to_lie_and_blame_others() {
         let names = [("aa".to_owned(), "one".to_owned()), ("bb".to_owned(), "two".to_owned())];
-        let mut known = Known { names: names.into(), ..Known::default() };
+        let mut known = HonestNodes { names: names.into(), ..HonestNodes::default() };
         known.excuses.begin(0, "one", Cause::Lies, 1_000);
         let proof =
             |author: u16, kind: &str| json!({ "author": author, "view": 3, "number": 7, "kind": kind });
         let peers = json!([{ "index": 0, "key": "aa" }, { "index": 1, "key": "bb" }]);
-        let look = |known: &mut Known, name: &str, proofs: Value, at_ms: u64| {
+        let look = |known: &mut HonestNodes, name: &str, proofs: Value, at_ms: u64| {
             let page = json!({ "consensus": { "index": 2, "evidence": proofs, "peers": peers } });
             known.look(name, &page, at_ms, at_ms);
         };

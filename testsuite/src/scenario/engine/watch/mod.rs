@@ -3,7 +3,7 @@
 //!
 //! A ban or a proof is blame, unless a fault made its target lie then. So is a pause, unless the other node said that
 //! it is busy, or a fault of that time explains the pause's reason: see [`Excuses`](super::blame::Excuses) and
-//! [`Known`]. Lying peers are not nodes of the scenario: accusations against them are no blame.
+//! [`HonestNodes`]. Lying peers are not nodes of the scenario: accusations against them are no blame.
 
 mod known;
 mod thoughts;
@@ -17,7 +17,7 @@ use futures::future::join_all;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
-use self::known::Known;
+use self::known::HonestNodes;
 use super::blame::Cause;
 use crate::{devnet::Node, report::LiarOpinion, rpc::Rpc, scenario::criteria::Convictions};
 
@@ -26,7 +26,7 @@ const POLL: Duration = Duration::from_millis(500);
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 /// The observations.
-pub(super) struct Seen {
+pub(super) struct Observations {
     /// Accusations of honest nodes against honest nodes, each once.
     pub(super) blamed: Vec<String>,
     /// Alarms, each once.
@@ -42,7 +42,7 @@ pub(super) struct Seen {
 pub(super) struct Watch {
     /// When the clock started.
     begin: Instant,
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<HonestNodes>>,
     task: JoinHandle<()>,
 }
 
@@ -50,7 +50,7 @@ impl Watch {
     /// Starts to observe, without nodes so far. Times count from `begin`; `catch_up_ms` is the longest catch-up time
     /// that the scenario allows.
     pub(super) fn start(begin: Instant, catch_up_ms: u64) -> Watch {
-        let known = Arc::<Mutex<Known>>::default();
+        let known = Arc::<Mutex<HonestNodes>>::default();
         known.lock().excuses.give(catch_up_ms);
         let shared = known.clone();
         let task = tokio::spawn(async move {
@@ -104,14 +104,14 @@ impl Watch {
     }
 
     /// Ends the observation, and returns its results.
-    pub(super) fn end(self) -> Seen {
+    pub(super) fn end(self) -> Observations {
         self.task.abort();
         let mut known = self.known.lock();
         let [blamed, alarms, unseen] =
             [&known.blamed, &known.alarms, &known.unseen].map(|seen| seen.iter().cloned().collect());
         let convictions = std::mem::take(&mut known.convictions);
         let liars = std::mem::take(&mut known.thoughts).opinions();
-        Seen { blamed, alarms, unseen, convictions, liars }
+        Observations { blamed, alarms, unseen, convictions, liars }
     }
 }
 
@@ -122,7 +122,7 @@ impl Drop for Watch {
 }
 
 /// Asks a node once. A node that does not answer shows no accusations; others check whether it lives.
-async fn look(known: Arc<Mutex<Known>>, begin: Instant, name: String, rpc: Rpc) {
+async fn look(known: Arc<Mutex<HonestNodes>>, begin: Instant, name: String, rpc: Rpc) {
     let asked_ms = passed_ms(begin);
     let page = tokio::time::timeout(ANSWER_MAX, rpc.page("/v1/status")).await;
     if let Ok(Ok(status)) = page {

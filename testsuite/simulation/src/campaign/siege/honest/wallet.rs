@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{WALLET, Waits};
-use crate::campaign::siege::stage::{Call, Money};
+use crate::campaign::siege::stage::{Call, SigningParameters};
 
 const INTERVAL: Duration = Duration::from_millis(50);
 /// The time between two polls for a receipt.
@@ -45,7 +45,7 @@ struct Purse {
 /// A wallet with many accounts, so that one slow transfer does not delay the next.
 pub(in crate::campaign::siege) struct Wallet {
     url: String,
-    money: Money,
+    money: SigningParameters,
     waits: Waits,
     /// One permit for each account without a transfer in flight.
     idle: Semaphore,
@@ -61,7 +61,7 @@ impl Wallet {
     /// Makes a wallet of these accounts at one node.
     pub(super) async fn new(
         accounts: Vec<Account>,
-        money: Money,
+        money: SigningParameters,
         rpc: &Rpc,
         waits: Waits,
     ) -> Result<Arc<Wallet>> {

@@ -30,7 +30,7 @@ use self::{
     kinds::{Liars, shows_in},
 };
 use super::{
-    attack::{Attack, Crowd, Face, Facts, Field, Tally},
+    attack::{Attack, AttackContext, AttackInfo, AttackSurface, Crowd, Tally},
     quic::keep,
     wire::fresh_key,
 };
@@ -54,8 +54,9 @@ const UPSTREAM: RequestLimits =
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 
 impl Attack for Liars {
-    fn facts(&self) -> Facts {
-        let facts = Facts::new(Face::Server, self.lie.of_program(), self.about).joined(shows_in(self.lie));
+    fn facts(&self) -> AttackInfo {
+        let facts = AttackInfo::new(AttackSurface::Server, self.lie.of_program(), self.about)
+            .joined(shows_in(self.lie));
         match self.lie {
             PeerLie::StallingServers => facts.quick(),
             PeerLie::FalseGenesis => facts.joined_by_waypoint().quick(),
@@ -63,7 +64,7 @@ impl Attack for Liars {
         }
     }
 
-    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
         let lie = self.lie;
         let Crowd { count, first } = field.target.liars.unwrap_or(Crowd { count: self.count, first: 0 });
         Box::pin(async move {
@@ -71,7 +72,7 @@ impl Attack for Liars {
                 field.target.joiner.parse().context("cannot parse the joining node's key")?;
             let mut networks = Vec::new();
             let mut entries = Vec::new();
-            let crowd = Crowded::default();
+            let crowd = SharedGenesis::default();
             for index in 0..count {
                 let key = match lie {
                     PeerLie::SnapshotLureGround => ground_key(&victim),
@@ -111,8 +112,8 @@ fn place(seed: u64, peer: &PublicKey) -> u64 {
 
 /// Starts a liar, and connects it with its source of true answers.
 async fn listen(
-    field: &Field,
-    (lie, crowd): (PeerLie, Crowded),
+    field: &AttackContext,
+    (lie, crowd): (PeerLie, SharedGenesis),
     key: &SecretKey,
     index: usize,
 ) -> Result<(Arc<Network>, SocketAddr)> {
@@ -125,7 +126,7 @@ async fn listen(
         stranger: fresh_key(),
         crowd,
     });
-    let listen = SocketAddr::from((Field::address(index), 0));
+    let listen = SocketAddr::from((AttackContext::address(index), 0));
     let mut config = NetworkConfig { listen, peers: vec![upstream.into()], ..NetworkConfig::default() };
     if field.target.liars.is_some() {
         // A scenario passes the liars to a node: they dial no other node.
@@ -154,14 +155,14 @@ struct Liar {
     tally: Arc<Tally>,
     /// The key of a stranger, which is no validator's.
     stranger: SecretKey,
-    crowd: Crowded,
+    crowd: SharedGenesis,
 }
 
 /// A false genesis, made once for all liars of the process.
 #[derive(Clone, Default)]
-struct Crowded(Arc<Mutex<Option<Blob>>>);
+struct SharedGenesis(Arc<Mutex<Option<Blob>>>);
 
-impl Crowded {
+impl SharedGenesis {
     fn of(&self, genesis: &Blob) -> Result<Blob> {
         let mut made = self.0.lock();
         match &*made {

@@ -19,7 +19,7 @@ use slipstream_types::{
 };
 
 use super::{
-    chain::{Chain, Made, State, apply},
+    chain::{Chain, MadeBatch, State, apply},
     life, naive,
 };
 
@@ -108,7 +108,7 @@ struct Model {
     accumulator: Accumulator,
     codes: Vec<Vec<u8>>,
     /// The last committed batches.
-    recent: VecDeque<Made>,
+    recent: VecDeque<MadeBatch>,
     /// The states that snapshots were made of.
     frozen: BTreeMap<BatchNumber, State>,
     views: Vec<(View, State)>,
@@ -279,7 +279,7 @@ impl Model {
         let delta = self.delta()?;
         let root = self.store.speculate(&delta)?.root();
         let good = self.chain.seal_delta(&self.head, &self.accumulator, delta, root)?;
-        let mut bad: Made = good.clone();
+        let mut bad: MadeBatch = good.clone();
         match self.rng.random_range(0..4) {
             0 => bad.header.state_root.0[3] ^= 1,
             1 => bad.header.parent.0[3] ^= 1,
