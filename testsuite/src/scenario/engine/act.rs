@@ -8,7 +8,7 @@ use tokio::process::Command;
 use super::{
     Stage,
     blame::Cause,
-    over::{LinkOverlay, OverlayOwner},
+    overlays::{LinkOverlay, OverlayOwner},
     setup,
 };
 use crate::{

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{
     Stage, assault,
-    over::{LinkOverlay, OverlayOwner},
+    overlays::{LinkOverlay, OverlayOwner},
 };
 use crate::{
     devnet::{Node, Process, copy_data},

@@ -22,15 +22,15 @@ mod changes;
 mod clock;
 mod curves;
 mod disk;
+mod down;
 mod flip;
 mod free;
 mod harm;
-mod held;
 mod joins;
 mod lies;
 mod lying_peers;
 mod nodes;
-mod over;
+mod overlays;
 pub(super) mod phase;
 mod preload;
 mod primary;
@@ -53,11 +53,11 @@ use self::{
     catch::Behind,
     changes::Changes,
     disk::SmallDisk,
-    held::{ActiveHarms, DownNodes},
+    down::{ActiveHarms, DownNodes},
     joins::Joins,
     lies::Lies,
     lying_peers::LyingPeers,
-    over::LinkOverlay,
+    overlays::LinkOverlay,
     phase::PhaseEnd,
     preload::Knobs,
     watch::Watch,

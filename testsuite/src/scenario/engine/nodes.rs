@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result};
 use tokio::task::JoinSet;
 
-use super::{RunOptions, Stage, catch::Behind, disk::SmallDisk, over, setup};
+use super::{RunOptions, Stage, catch::Behind, disk::SmallDisk, overlays, setup};
 use crate::{
     accounts::node_key,
     devnet::{Newcomer, Node, NodeEnd, SyncMode},
@@ -118,7 +118,7 @@ impl Stage<'_> {
     pub(super) fn not_cut_off(&self, places: &[NodeIndex]) -> Vec<NodeIndex> {
         let may_be = |place: &NodeIndex| may_validate(&self.scenario.topology, &self.names, *place);
         let validators: Vec<NodeIndex> = self.running().into_iter().filter(may_be).collect();
-        over::reach_most(&self.over, places, &validators)
+        overlays::reach_most(&self.over, places, &validators)
     }
 
     /// Returns nodes other than `without` that know the chain: no fault holds them down, or cuts them off from most
@@ -176,7 +176,7 @@ impl Stage<'_> {
         let peers = self.peers_of(place, &group).await;
         if group.joins.is_some() {
             let mut behind = Behind::new(&name, group.mode.name(), self.elapsed_ms());
-            if over::is_cut_until_later(&self.over, place) {
+            if overlays::is_cut_until_later(&self.over, place) {
                 // The time of a node that joins behind a cut counts from the cut's end.
                 behind.interrupt(behind.from_ms);
             }
@@ -272,7 +272,7 @@ impl Stage<'_> {
 
     /// Whether a current fault leaves the node behind at its end.
     fn ends_later(&self, place: NodeIndex) -> bool {
-        self.lasting.ends_later(place) || over::ends_later(&self.over, place)
+        self.lasting.ends_later(place) || overlays::ends_later(&self.over, place)
     }
 
     /// Registers that a fault begins: its cost does not count as slowness of a node that is catching up.

@@ -20,9 +20,9 @@ mod plan;
 mod port;
 mod seat;
 mod slow;
+mod statements;
 mod think;
 mod traitor;
-mod words;
 mod world;
 
 use std::{fmt, time::Duration};

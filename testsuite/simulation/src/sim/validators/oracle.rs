@@ -18,7 +18,7 @@ use slipstream_types::{
     PublicKey, ValidatorSet, keccak256,
 };
 
-use super::{machine::Up, words::Statements};
+use super::{machine::Up, statements::Statements};
 
 /// How far a batch's time may be ahead of the true time: the tolerance of honest clocks, plus their error.
 const AHEAD_MS_MAX: u64 = 10_000 + 2_000;

@@ -1,5 +1,5 @@
-//! [`HonestNodes`]: the facts about the honest nodes, and which of them are blame. Sans-I/O: statuses and times come from
-//! outside.
+//! [`HonestNodes`]: the facts about the honest nodes, and which of them are blame. Sans-I/O: statuses and times come
+//! from outside.
 //!
 //! Each ban, proof and pause is judged once, by when it was first seen. A ban that ended and comes again is a new one.
 

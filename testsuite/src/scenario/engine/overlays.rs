@@ -1,5 +1,5 @@
-//! [`LinkOverlay`]: overlays of faults on the links between nodes. A link may have several: it is cut while one of them cuts
-//! it, and has the shape of the latest one.
+//! [`LinkOverlay`]: overlays of faults on the links between nodes. A link may have several: it is cut while one of them
+//! cuts it, and has the shape of the latest one.
 
 use anyhow::Result;
 
