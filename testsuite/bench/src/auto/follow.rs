@@ -192,8 +192,9 @@ impl Follower<'_> {
         leash: Duration,
         with_window: bool,
     ) -> Result<Run> {
-        let goal = Goal { head: self.chain.head, state_root: self.chain.state_root, deadline: DEADLINE };
-        goal.wait_started(node, from, Instant::now()).await?;
+        let Chain { head, state_root, .. } = *self.chain;
+        let goal = Goal { from, head, state_root, deadline: DEADLINE };
+        goal.wait_started(node, Instant::now()).await?;
         let begin = Instant::now();
         let (mut looked, mut stuck_since, mut eta_seconds) = (begin, None, None);
         while node.head().await? < self.chain.head {

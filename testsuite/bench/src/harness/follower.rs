@@ -21,6 +21,8 @@ const SEED: &str = "slipnet-bench-follower";
 /// The head that a follower must reach.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Goal {
+    /// The batch after which the follower begins.
+    pub(crate) from: u64,
     /// The number of the head's batch.
     pub(crate) head: u64,
     pub(crate) state_root: Digest,
@@ -36,7 +38,7 @@ pub(crate) struct SurroundingCpu {
 }
 
 /// The cost of catching up.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(crate) struct CaughtUp {
     /// From the first request for data to the head.
     pub(crate) seconds: f64,
@@ -49,12 +51,16 @@ pub(crate) struct CaughtUp {
     pub(crate) around: SurroundingCpu,
     /// The follower's peak memory until it reached the head.
     pub(crate) peak_mib: f64,
+    /// Bytes that the follower read from the disk.
+    pub(crate) disk_bytes: f64,
     /// Seconds that each stage was busy; stages overlap.
     pub(crate) stages: Vec<(String, f64)>,
+    /// Its `/v1/status` at the end.
+    pub(crate) status: Value,
 }
 
 impl Goal {
-    /// Starts a follower in an empty directory and waits until it reaches the head.
+    /// Starts a follower in a directory and waits until it reaches the head.
     ///
     /// # Errors
     /// If the follower exits, is late, or reaches another state root.
@@ -67,9 +73,9 @@ impl Goal {
     ) -> Result<CaughtUp> {
         let mut node = NodeProcess::start(dir, genesis, &node_key(SEED, 0), options).await?;
         let ready = Instant::now();
-        self.wait_started(&mut node, 0, ready).await?;
+        self.wait_started(&mut node, ready).await?;
         let begin = Instant::now();
-        let (cpu_before, before) = (node.cpu_s()?, around()?);
+        let (cpu_before, disk_before, before) = (node.cpu_s()?, node.disk_bytes()?, around()?);
         while node.head().await? < self.head {
             node.check_alive()?;
             if begin.elapsed() > self.deadline {
@@ -79,6 +85,7 @@ impl Goal {
         }
         let seconds = begin.elapsed().as_secs_f64();
         let (cpu_after, after, peak_mib) = (node.cpu_s()?, around()?, node.peak_mib()?);
+        let disk_bytes = (node.disk_bytes()? - disk_before) as f64;
         let status = node.status().await?;
         self.check_root(&status)?;
         Ok(CaughtUp {
@@ -91,7 +98,9 @@ impl Goal {
                 relay: after.relay - before.relay,
             },
             peak_mib,
+            disk_bytes,
             stages: stages(&status),
+            status,
         })
     }
 
@@ -106,16 +115,16 @@ impl Goal {
         Ok(())
     }
 
-    /// Waits until a follower that begins after batch `from` knows a peer's certified head: at that moment it sends its
-    /// first request for data.
+    /// Waits until a follower knows a peer's certified head: at that moment it sends its first request for data.
     ///
     /// # Errors
     /// If the follower exits, or learns of no head in time.
-    pub(crate) async fn wait_started(&self, node: &mut NodeProcess, from: u64, ready: Instant) -> Result<()> {
+    pub(crate) async fn wait_started(&self, node: &mut NodeProcess, ready: Instant) -> Result<()> {
         loop {
             let status = node.status().await?;
             let number = |value: &Value| value.as_u64().unwrap_or_default();
-            if number(&status["sync"]["target"]) > from || number(&status["head"]["number"]) > from {
+            if number(&status["sync"]["target"]) > self.from || number(&status["head"]["number"]) > self.from
+            {
                 return Ok(());
             }
             node.check_alive()?;

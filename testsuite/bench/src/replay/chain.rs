@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use slipstream_executor::{HintsMode, decode_body, open_hints};
 use slipstream_storage::Store;
-use slipstream_types::{BatchNumber, BlobKind, Body, StateKey, codec};
+use slipstream_types::{BatchNumber, BlobKind, Body, Digest, StateKey, codec};
 
 use super::{
     traffic::Traffic,
@@ -44,7 +44,7 @@ pub(super) struct Chain {
     /// Number of the last batch.
     pub(super) head: u64,
     /// The state root after it.
-    pub(super) state_root: String,
+    pub(super) state_root: Digest,
     pub(super) transactions: u64,
     /// Bytes of the batches' hints.
     pub(super) hint_bytes: u64,
@@ -88,7 +88,7 @@ impl Chain {
                 genesis: PathBuf::new(),
                 base: first.get(),
                 head: head.number.get(),
-                state_root: head.state_root.to_string(),
+                state_root: head.state_root,
                 transactions,
                 hint_bytes,
             };

@@ -11,8 +11,9 @@ use anyhow::Result;
 use slipstream_storage::{StorageConfig, StorageError, Store, View};
 use slipstream_types::StateKey;
 
-use super::follow::{cache_mib, cpu_s};
+use super::follow::cache_mib;
 use crate::harness::kept::{clone_store, remove};
+use slipnet::cpu;
 
 /// Threads, and keys per call of each. One key is a point read; more are a multi-get, which lets the kernel read all
 /// their blocks at once (io_uring).
@@ -45,10 +46,14 @@ pub(super) fn read(base: &Path, keys: &[StateKey], rows: u64, dir: &Path) -> Res
     let store = Store::open(&config, dir)?;
     for (threads, at_once) in READERS {
         store.drop_cached();
-        let (begin, cpu_before) = (Instant::now(), cpu_s());
+        let (begin, cpu_before) = (Instant::now(), cpu::of_this_process());
         read_by(&store.view()?, keys, threads, at_once)?;
-        let floor =
-            Floor { seconds: begin.elapsed().as_secs_f64(), cpu_s: cpu_s() - cpu_before, threads, at_once };
+        let floor = Floor {
+            seconds: begin.elapsed().as_secs_f64(),
+            cpu_s: cpu::of_this_process() - cpu_before,
+            threads,
+            at_once,
+        };
         if fastest.is_none_or(|fastest| floor.seconds < fastest.seconds) {
             fastest = Some(floor);
         }

@@ -1,22 +1,18 @@
 //! [`Followed`]: one follower's cost, on its own state.
 
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{path::Path, time::Duration};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::Result;
 use serde_json::Value;
 
 use super::chain::Chain;
-use crate::harness::node::{NodeOptions, NodeProcess};
-use slipnet::{accounts::node_key, cpu};
+use crate::harness::{
+    follower::{CaughtUp, Goal, SurroundingCpu},
+    node::{NodeOptions, NodeProcess},
+};
 
-/// The polling interval of a follower: the error of both ends.
-const POLL: Duration = Duration::from_millis(5);
 /// Far above the time of any row.
 const DEADLINE: Duration = Duration::from_secs(600);
-const FOLLOWER_SEED: &str = "slipnet-replay-follower";
 
 /// The state's location when it is read.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -124,56 +120,19 @@ pub(super) async fn follow(
         peers: vec![server.peer_at(server.address())],
         ..NodeOptions::default()
     };
-    let mut node = NodeProcess::start(dir, &chain.genesis, &node_key(FOLLOWER_SEED, 0), &options).await?;
-    let begin = wait(&mut node, |status| status["sync"]["target"].as_u64() > Some(chain.base)).await?;
-    let (cpu_before, io_before) = (node.cpu_s()?, node.disk_bytes()?);
-    let end = loop {
-        let head = node.head().await?;
-        let now = Instant::now();
-        if head >= chain.head {
-            break now;
-        }
-        node.check_alive()?;
-        if begin.elapsed() > DEADLINE {
-            bail!("the follower did not reach batch {}: {}", chain.head, node.status().await?["sync"]);
-        }
-        tokio::time::sleep(POLL).await;
-    };
-    let (cpu_after, io_after) = (node.cpu_s()?, node.disk_bytes()?);
-    let status = node.status().await?;
-    ensure!(
-        status["head"]["state_root"] == chain.state_root.as_str(),
-        "the follower's state root is {}, but the chain's is {}",
-        status["head"]["state_root"],
-        chain.state_root
-    );
-    node.stop().await?;
-    let stages = status["sync"]["stages"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let execute = stages.iter().find(|stage| stage["stage"] == "execute");
+    let Chain { base: from, head, state_root, .. } = *chain;
+    let goal = Goal { from, head, state_root, deadline: DEADLINE };
+    let caught_up = goal.reach(dir, &chain.genesis, &options, || Ok(SurroundingCpu::default())).await?;
+    let CaughtUp { seconds, cpu_s, disk_bytes, stages, status, .. } = caught_up;
+    let execute = stages.into_iter().find(|(stage, _)| stage == "execute");
     let number = |value: &Value| value.as_f64().unwrap_or_default();
     Ok(Followed {
-        seconds: (end - begin).as_secs_f64(),
-        cpu_s: cpu_after - cpu_before,
-        executing_s: execute.map_or(0.0, |stage| number(&stage["busy_seconds"])),
+        seconds,
+        cpu_s,
+        executing_s: execute.map_or(0.0, |(_, busy_s)| busy_s),
         stalled_s: number(&status["stalls"]["seconds"]),
         stalls: number(&status["stalls"]["stalls"]),
         bytes: number(&status["sync"]["bytes_received"]),
-        disk_bytes: (io_after - io_before) as f64,
+        disk_bytes,
     })
-}
-
-/// Waits until a node's status satisfies `is_so`, and returns when.
-async fn wait(node: &mut NodeProcess, is_so: impl Fn(&Value) -> bool) -> Result<Instant> {
-    let begin = Instant::now();
-    while !is_so(&node.status().await?) {
-        node.check_alive()?;
-        ensure!(begin.elapsed() < DEADLINE, "the follower did not learn its peer's head in time");
-        tokio::time::sleep(POLL).await;
-    }
-    Ok(Instant::now())
-}
-
-/// Returns the CPU seconds of this process, for the floors.
-pub(super) fn cpu_s() -> f64 {
-    cpu::of_this_process()
 }

@@ -118,7 +118,7 @@ impl NetworkBench<'_> {
     fn new<'a>(made: &'a MadeSnapshot, dir: &'a Path, progress: Progress) -> Result<NetworkBench<'a>> {
         let header = source::Target::read(&made.files)?.restore_target().header;
         let deadline = DEADLINE + Duration::from_secs(made.rows / DEADLINE_ROWS_PER_S);
-        let goal = Goal { head: header.number.get(), state_root: header.state_root, deadline };
+        let goal = Goal { from: 0, head: header.number.get(), state_root: header.state_root, deadline };
         let genesis = dir.join("genesis.json");
         fs::write(&genesis, serde_json::to_string(&source::genesis())?)?;
         progress.step(&format!("cloning the store of {} rows for {PEERS} peers", short(made.rows)));
@@ -299,9 +299,8 @@ mod tests {
             connect_seconds: 0.5,
             bytes: 1_000_000,
             cpu_s: 1.0,
-            around: SurroundingCpu::default(),
             peak_mib: 100.0,
-            stages: Vec::new(),
+            ..CaughtUp::default()
         }
     }
 

@@ -89,7 +89,7 @@ impl Supply<'_> {
             ..NodeOptions::default()
         };
         let Source { head, state_root, transactions, .. } = *self.source;
-        let goal = Goal { head: head.get(), state_root, deadline: DEADLINE };
+        let goal = Goal { from: 0, head: head.get(), state_root, deadline: DEADLINE };
         let CaughtUp { seconds, connect_seconds, bytes, cpu_s, around, stages, .. } =
             goal.reach(dir, self.genesis, &options, || self.around()).await?;
         Ok(Followed {
