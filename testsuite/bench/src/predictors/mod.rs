@@ -2,7 +2,7 @@
 //! Predictors derive their reads from their transactions and from their contracts' bytecode. The figures compare the
 //! gain with that of hints.
 
-mod analysis;
+mod programs;
 mod replay;
 mod score;
 
@@ -10,7 +10,10 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
-use self::replay::{Bench, Variant, Way};
+use self::{
+    programs::Programs,
+    replay::{Bench, Variant, Way},
+};
 use super::{
     Aim, BenchOptions, Figure, Report,
     harness::ratios,
@@ -30,7 +33,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     let size = Size::of(options);
     let state = ColdState::open(options, &size, progress)?;
     progress.step("analysing contracts");
-    let (programs, analysis) = analysis::measure(&state.cases);
+    let programs = Programs::of(&state.cases);
     let bench = Bench::new(&state, &programs)?;
     let mut costs = Costs::new();
     for run in 0..size.runs {
@@ -49,7 +52,6 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
         figures.extend(READAHEADS.iter().map(|readahead| gain(&costs, way, *readahead, named(readahead))));
         figures.extend(bench.score(way)?);
     }
-    figures.extend(analysis);
     let keys: usize = state.cases.iter().map(|case| case.keys.len()).sum();
     for (variant, costs) in &costs {
         let of = |value: fn(&Cost) -> f64| costs.iter().map(value).collect::<Vec<_>>();

@@ -7,7 +7,7 @@ use slipstream_predict::{PredictMode, Predictors};
 use slipstream_storage::StateReader;
 use slipstream_types::Hints;
 
-use super::{READAHEADS, analysis::Programs, score::Score};
+use super::{READAHEADS, programs::Programs, score::Score};
 use crate::{
     Figure,
     hints::{Case, ColdState, Cost, World, replay_ahead},
