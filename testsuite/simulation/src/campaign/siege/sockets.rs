@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use futures::future::BoxFuture;
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -13,19 +12,19 @@ use tokio::{
 };
 
 use super::{
-    attack::{Attack, AttackContext, AttackInfo, AttackSurface},
+    attack::{Attack, AttackContext, AttackInfo, AttackSurface, FnAttack},
     calls::topics,
     http::{PATIENCE, connect, linger},
 };
 
 pub(super) const ALL: &[&dyn Attack] = &[
-    &HalfUpgrades,
-    &HugeFrames,
-    &EndlessFragments,
-    &PingFlood,
-    &LongMessages,
-    &UnreadNews,
-    &ManySubscriptions,
+    &HALF_UPGRADES,
+    &HUGE_FRAMES,
+    &ENDLESS_FRAGMENTS,
+    &PING_FLOOD,
+    &LONG_MESSAGES,
+    &UNREAD_NEWS,
+    &MANY_SUBSCRIPTIONS,
 ];
 
 /// More sockets than the node allows.
@@ -78,15 +77,13 @@ fn subscribe(kind: &str, filter: &serde_json::Value) -> Vec<u8> {
     frame(TEXT, text.as_bytes())
 }
 
-struct HalfUpgrades;
-
-impl Attack for HalfUpgrades {
-    fn facts(&self) -> AttackInfo {
-        let about = "300 connections that become sockets and then stay silent, or stop in the middle of the upgrade request";
-        AttackInfo::new(AttackSurface::Http, "ws-half-upgrades", about)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const HALF_UPGRADES: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Http,
+        "ws-half-upgrades",
+        "300 connections that become sockets and then stay silent, or stop in the middle of the upgrade request",
+    ),
+    start: |field| {
         Box::pin(field.swarm(MANY, Duration::from_millis(200), |field, index| async move {
             let mut stream = if index % 3 == 0 {
                 let mut stream = connect(field.target.api, AttackContext::address(index)).await?;
@@ -99,18 +96,16 @@ impl Attack for HalfUpgrades {
             linger(&mut stream).await;
             Ok(())
         }))
-    }
-}
+    },
+};
 
-struct HugeFrames;
-
-impl Attack for HugeFrames {
-    fn facts(&self) -> AttackInfo {
-        let about = "120 sockets with frames that announce 2 MiB or 4 GiB, and arrive slowly";
-        AttackInfo::new(AttackSurface::Http, "ws-huge-frames", about)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const HUGE_FRAMES: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Http,
+        "ws-huge-frames",
+        "120 sockets with frames that announce 2 MiB or 4 GiB, and arrive slowly",
+    ),
+    start: |field| {
         Box::pin(field.swarm(120, Duration::from_millis(200), |field, index| async move {
             let mut stream = open(&field, index).await?;
             let len = if index % 4 == 0 { 4 << 30 } else { MESSAGE_BYTES };
@@ -122,18 +117,16 @@ impl Attack for HugeFrames {
                 sleep(Duration::from_millis(250)).await;
             }
         }))
-    }
-}
+    },
+};
 
-struct EndlessFragments;
-
-impl Attack for EndlessFragments {
-    fn facts(&self) -> AttackInfo {
-        let about = "40 sockets whose message never ends, half of them with empty fragments";
-        AttackInfo::new(AttackSurface::Http, "ws-endless-fragments", about)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const ENDLESS_FRAGMENTS: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Http,
+        "ws-endless-fragments",
+        "40 sockets whose message never ends, half of them with empty fragments",
+    ),
+    start: |field| {
         Box::pin(field.swarm(40, Duration::from_millis(200), |field, index| async move {
             let mut stream = open(&field, index).await?;
             stream.write_all(&frame(FIRST_FRAGMENT, b"[")).await?;
@@ -148,18 +141,16 @@ impl Attack for EndlessFragments {
                 sleep(Duration::from_millis(5)).await;
             }
         }))
-    }
-}
+    },
+};
 
-struct PingFlood;
-
-impl Attack for PingFlood {
-    fn facts(&self) -> AttackInfo {
-        let about = "40 sockets that send pings as fast as they are read";
-        AttackInfo::new(AttackSurface::Http, "ws-ping-flood", about)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const PING_FLOOD: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Http,
+        "ws-ping-flood",
+        "40 sockets that send pings as fast as they are read",
+    ),
+    start: |field| {
         Box::pin(field.swarm(40, Duration::from_millis(100), |field, index| async move {
             let mut stream = open(&field, index).await?;
             let pings = frame(PING, &[0; 125]).repeat(100);
@@ -169,8 +160,8 @@ impl Attack for PingFlood {
                 sleep(Duration::from_millis(5)).await;
             }
         }))
-    }
-}
+    },
+};
 
 /// Returns a request with a long answer: a batch with all of its transactions.
 fn heavy_question(field: &AttackContext) -> String {
@@ -179,15 +170,13 @@ fn heavy_question(field: &AttackContext) -> String {
         .to_string()
 }
 
-struct LongMessages;
-
-impl Attack for LongMessages {
-    fn facts(&self) -> AttackInfo {
-        let about = "100 sockets that send 2 MiB each, read a long answer, and stay open, so that the node might keep the memory of both";
-        AttackInfo::new(AttackSurface::Http, "ws-long-messages", about)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const LONG_MESSAGES: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Http,
+        "ws-long-messages",
+        "100 sockets that send 2 MiB each, read a long answer, and stay open, so that the node might keep the memory of both",
+    ),
+    start: |field| {
         Box::pin(field.swarm(100, Duration::from_millis(500), |field, index| async move {
             let mut stream = open(&field, index).await?;
             let mut message = heavy_question(&field).into_bytes();
@@ -200,18 +189,17 @@ impl Attack for LongMessages {
             }
             Ok(())
         }))
-    }
-}
+    },
+};
 
-struct UnreadNews;
-
-impl Attack for UnreadNews {
-    fn facts(&self) -> AttackInfo {
-        let about = "100 sockets that subscribe to everything, request long answers, and read nothing";
-        AttackInfo::new(AttackSurface::Http, "ws-unread-news", about).quick()
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const UNREAD_NEWS: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Http,
+        "ws-unread-news",
+        "100 sockets that subscribe to everything, request long answers, and read nothing",
+    )
+    .quick(),
+    start: |field| {
         Box::pin(field.swarm(100, Duration::from_millis(500), |field, index| async move {
             let mut stream = open(&field, index).await?;
             for (kind, filter) in
@@ -228,18 +216,16 @@ impl Attack for UnreadNews {
             }
             Ok(())
         }))
-    }
-}
+    },
+};
 
-struct ManySubscriptions;
-
-impl Attack for ManySubscriptions {
-    fn facts(&self) -> AttackInfo {
-        let about = "100 sockets with the maximum number of subscriptions: to logs with 1,000 topics, to every transaction, or to heads";
-        AttackInfo::new(AttackSurface::Http, "ws-many-subscriptions", about)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const MANY_SUBSCRIPTIONS: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Http,
+        "ws-many-subscriptions",
+        "100 sockets with the maximum number of subscriptions: to logs with 1,000 topics, to every transaction, or to heads",
+    ),
+    start: |field| {
         Box::pin(field.swarm(100, Duration::from_millis(500), |field, index| async move {
             let mut stream = open(&field, index).await?;
             let mut news = vec![0; 64 << 10];
@@ -260,8 +246,8 @@ impl Attack for ManySubscriptions {
                 }
             }
         }))
-    }
-}
+    },
+};
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use futures::future::BoxFuture;
 use slipnet::devnet::SyncMode;
 use slipstream_network::Protocol;
 use slipstream_sync::protocol::{Parts, RangeDeltaRequest, Request};
@@ -14,36 +13,35 @@ use tokio::{
 };
 
 use super::{
-    attack::{Attack, AttackContext, AttackInfo, AttackSurface},
+    attack::{Attack, AttackContext, AttackInfo, AttackSurface, FnAttack},
     quic::keep,
     wire::{QuicSettings, Wire, encoded, head, length, range},
 };
 
 pub(super) const ALL: &[&dyn Attack] = &[
-    &UnreadAnswers,
-    &RangeDeltas,
-    &ChunkAfterRestart,
-    &RequestFlood,
-    &EpochsFlood,
-    &OpenStreams,
-    &SlowRequests,
-    &OversizedFrames,
-    &TruncatedFrames,
+    &UNREAD_ANSWERS,
+    &RANGE_DELTAS,
+    &CHUNK_AFTER_RESTART,
+    &REQUEST_FLOOD,
+    &EPOCHS_FLOOD,
+    &OPEN_STREAMS,
+    &SLOW_REQUESTS,
+    &OVERSIZED_FRAMES,
+    &TRUNCATED_FRAMES,
 ];
 
 /// Concurrent requests that a node accepts from a peer by default.
 const STREAMS: usize = 64;
 const READ_BYTES_MAX: usize = 64 << 20;
 
-struct UnreadAnswers;
-
-impl Attack for UnreadAnswers {
-    fn facts(&self) -> AttackInfo {
-        let about = "two identities from one address that request 64 answers of 16 MiB each and read nothing";
-        AttackInfo::new(AttackSurface::Quic, "unread-answers", about).quick()
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const UNREAD_ANSWERS: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Quic,
+        "unread-answers",
+        "two identities from one address that request 64 answers of 16 MiB each and read nothing",
+    )
+    .quick(),
+    start: |field| {
         Box::pin(field.swarm(2, Duration::from_millis(500), |field, _| async move {
             let manner = QuicSettings { window: 1_024, ..QuicSettings::default() };
             let wire = Wire::dial(&field.target.peer, AttackContext::address(0), manner).await?;
@@ -57,18 +55,17 @@ impl Attack for UnreadAnswers {
             wire.connection.closed().await;
             Ok(())
         }))
-    }
-}
+    },
+};
 
-struct RangeDeltas;
-
-impl Attack for RangeDeltas {
-    fn facts(&self) -> AttackInfo {
-        let about = "four identities that each request 64 range deltas at a time, each from another batch";
-        AttackInfo::new(AttackSurface::Quic, "range-deltas", about).quick()
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const RANGE_DELTAS: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Quic,
+        "range-deltas",
+        "four identities that each request 64 range deltas at a time, each from another batch",
+    )
+    .quick(),
+    start: |field| {
         Box::pin(field.swarm(4, Duration::from_millis(100), |field, index| async move {
             let wire = Wire::dial(&field.target.peer, AttackContext::address(index), QuicSettings::default())
                 .await?;
@@ -84,8 +81,8 @@ impl Attack for RangeDeltas {
             });
             ask_all(&field, wire, requests.map(Request::RangeDelta).collect()).await
         }))
-    }
-}
+    },
+};
 
 /// Sends all requests, as many at a time as the node accepts, and reads the answers.
 async fn ask_all(field: &AttackContext, wire: Wire, requests: Vec<Request>) -> Result<()> {
@@ -108,15 +105,13 @@ async fn ask_all(field: &AttackContext, wire: Wire, requests: Vec<Request>) -> R
     Ok(())
 }
 
-struct ChunkAfterRestart;
-
-impl Attack for ChunkAfterRestart {
-    fn facts(&self) -> AttackInfo {
-        let about = "64 requests for chunks of each snapshot, right after a restart of the node";
-        AttackInfo::new(AttackSurface::Quic, "chunk-after-restart", about)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const CHUNK_AFTER_RESTART: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Quic,
+        "chunk-after-restart",
+        "64 requests for chunks of each snapshot, right after a restart of the node",
+    ),
+    start: |field| {
         Box::pin(field.swarm(4, Duration::from_millis(200), |field, index| async move {
             let wire = Wire::dial(&field.target.peer, AttackContext::address(index), QuicSettings::default())
                 .await?;
@@ -132,18 +127,16 @@ impl Attack for ChunkAfterRestart {
             });
             ask_all(&field, wire, chunks.collect()).await
         }))
-    }
-}
+    },
+};
 
-struct RequestFlood;
-
-impl Attack for RequestFlood {
-    fn facts(&self) -> AttackInfo {
-        let about = "eight identities that request summaries, headers and origins, 64 at a time";
-        AttackInfo::new(AttackSurface::Quic, "request-flood", about)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const REQUEST_FLOOD: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Quic,
+        "request-flood",
+        "eight identities that request summaries, headers and origins, 64 at a time",
+    ),
+    start: |field| {
         Box::pin(field.swarm(8, Duration::from_millis(20), |field, index| async move {
             let wire = Wire::dial(&field.target.peer, AttackContext::address(index), QuicSettings::default())
                 .await?;
@@ -156,36 +149,32 @@ impl Attack for RequestFlood {
             ];
             ask_all(&field, wire, some.iter().cycle().take(512).cloned().collect()).await
         }))
-    }
-}
+    },
+};
 
-struct EpochsFlood;
-
-impl Attack for EpochsFlood {
-    fn facts(&self) -> AttackInfo {
-        let about = "eight identities that keep requesting the ends of all epochs, 64 at a time";
-        AttackInfo::new(AttackSurface::Quic, "epochs-flood", about).joined(SyncMode::Auto)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const EPOCHS_FLOOD: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Quic,
+        "epochs-flood",
+        "eight identities that keep requesting the ends of all epochs, 64 at a time",
+    )
+    .joined(SyncMode::Auto),
+    start: |field| {
         Box::pin(field.swarm(8, Duration::from_millis(20), |field, index| async move {
             let wire = Wire::dial(&field.target.peer, AttackContext::address(index), QuicSettings::default())
                 .await?;
             ask_all(&field, wire, vec![Request::Epochs { first: Epoch(0) }; 512]).await
         }))
-    }
-}
+    },
+};
 
-struct OpenStreams;
-
-impl Attack for OpenStreams {
-    fn facts(&self) -> AttackInfo {
-        let about =
-            "eight identities that open all streams that the node allows, write one byte into each, and wait";
-        AttackInfo::new(AttackSurface::Quic, "open-streams", about)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const OPEN_STREAMS: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Quic,
+        "open-streams",
+        "eight identities that open all streams that the node allows, write one byte into each, and wait",
+    ),
+    start: |field| {
         Box::pin(field.swarm(8, Duration::from_millis(200), |field, index| async move {
             let wire = Wire::dial(&field.target.peer, AttackContext::address(index), QuicSettings::default())
                 .await?;
@@ -207,19 +196,16 @@ impl Attack for OpenStreams {
             drop(open);
             Ok(())
         }))
-    }
-}
+    },
+};
 
-struct SlowRequests;
-
-impl Attack for SlowRequests {
-    fn facts(&self) -> AttackInfo {
-        let about =
-            "eight identities with 64 requests each that announce megabytes and send one byte per second";
-        AttackInfo::new(AttackSurface::Quic, "slow-requests", about)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const SLOW_REQUESTS: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Quic,
+        "slow-requests",
+        "eight identities with 64 requests each that announce megabytes and send one byte per second",
+    ),
+    start: |field| {
         Box::pin(field.swarm(8, Duration::from_millis(200), |field, index| async move {
             let wire = Wire::dial(&field.target.peer, AttackContext::address(index), QuicSettings::default())
                 .await?;
@@ -242,18 +228,16 @@ impl Attack for SlowRequests {
                 anyhow::ensure!(given_up < open.len(), "the node gave up all requests");
             }
         }))
-    }
-}
+    },
+};
 
-struct OversizedFrames;
-
-impl Attack for OversizedFrames {
-    fn facts(&self) -> AttackInfo {
-        let about = "requests and broadcasts that announce 4 GiB; some broadcasts announce 48 MiB and send half of it";
-        AttackInfo::new(AttackSurface::Quic, "oversized-frames", about)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const OVERSIZED_FRAMES: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Quic,
+        "oversized-frames",
+        "requests and broadcasts that announce 4 GiB; some broadcasts announce 48 MiB and send half of it",
+    ),
+    start: |field| {
         Box::pin(field.swarm(8, Duration::from_millis(200), |field, index| async move {
             let wire = Wire::dial(&field.target.peer, AttackContext::address(index), QuicSettings::default())
                 .await?;
@@ -275,18 +259,16 @@ impl Attack for OversizedFrames {
             }
             Ok(())
         }))
-    }
-}
+    },
+};
 
-struct TruncatedFrames;
-
-impl Attack for TruncatedFrames {
-    fn facts(&self) -> AttackInfo {
-        let about = "requests and broadcasts that end before their announced length, or within their header";
-        AttackInfo::new(AttackSurface::Quic, "truncated-frames", about)
-    }
-
-    fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>> {
+const TRUNCATED_FRAMES: FnAttack = FnAttack {
+    info: AttackInfo::new(
+        AttackSurface::Quic,
+        "truncated-frames",
+        "requests and broadcasts that end before their announced length, or within their header",
+    ),
+    start: |field| {
         Box::pin(field.swarm(8, Duration::from_millis(50), |field, index| async move {
             let wire = Wire::dial(&field.target.peer, AttackContext::address(index), QuicSettings::default())
                 .await?;
@@ -305,5 +287,5 @@ impl Attack for TruncatedFrames {
             }
             Ok(())
         }))
-    }
-}
+    },
+};
