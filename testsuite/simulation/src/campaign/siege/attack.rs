@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use super::{bomb, calls, gossip, http, pool, quic, sockets, stage::SigningParameters, streams, sync_server};
 
-/// The interface that an attack uses. Attacks of one face run one after another, between two measurements of the quiet
+/// The interface that an attack uses. Attacks of one surface run one after another, between two measurements of the quiet
 /// node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, strum::VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
@@ -36,7 +36,7 @@ pub(super) enum AttackSurface {
 }
 
 impl AttackSurface {
-    /// All faces in the order of a campaign; transactions come last, because they may stay in the pool.
+    /// All surfaces in the order of a campaign; transactions come last, because they may stay in the pool.
     pub(super) const ALL: &'static [AttackSurface] = <AttackSurface as strum::VariantArray>::VARIANTS;
 
     pub(super) fn name(self) -> &'static str {
@@ -49,7 +49,7 @@ impl AttackSurface {
 pub(super) struct AttackInfo {
     /// The name, as `--only` takes it.
     pub(super) name: &'static str,
-    pub(super) face: AttackSurface,
+    pub(super) surface: AttackSurface,
     /// One line of description.
     pub(super) about: &'static str,
     /// The sync mode of a fresh fullnode that joins during the attack, if one does. Its peers are the attackers that
@@ -62,8 +62,8 @@ pub(super) struct AttackInfo {
 }
 
 impl AttackInfo {
-    pub(super) const fn new(face: AttackSurface, name: &'static str, about: &'static str) -> AttackInfo {
-        AttackInfo { name, face, about, joins: None, by_waypoint: false, quick: false }
+    pub(super) const fn new(surface: AttackSurface, name: &'static str, about: &'static str) -> AttackInfo {
+        AttackInfo { name, surface, about, joins: None, by_waypoint: false, quick: false }
     }
 
     pub(super) const fn quick(self) -> AttackInfo {
@@ -81,7 +81,7 @@ impl AttackInfo {
 
 /// One way to harm a node.
 pub(super) trait Attack: Sync {
-    fn facts(&self) -> AttackInfo;
+    fn info(&self) -> AttackInfo;
 
     /// Attacks until the future is dropped. Ends by itself only with an error of the attacker, not of the node.
     fn start(&self, field: AttackContext) -> BoxFuture<'static, Result<()>>;
@@ -94,7 +94,7 @@ pub(super) struct FnAttack {
 }
 
 impl Attack for FnAttack {
-    fn facts(&self) -> AttackInfo {
+    fn info(&self) -> AttackInfo {
         self.info
     }
 
@@ -103,7 +103,7 @@ impl Attack for FnAttack {
     }
 }
 
-/// Returns all attacks, face by face.
+/// Returns all attacks, surface by surface.
 pub(super) fn all() -> Vec<&'static dyn Attack> {
     let liars: Vec<&'static dyn Attack> = sync_server::all().collect();
     let own = [http::ALL, calls::ALL, bomb::READING, sockets::ALL, quic::ALL, streams::ALL, gossip::ALL];
@@ -112,8 +112,8 @@ pub(super) fn all() -> Vec<&'static dyn Attack> {
 
 /// Returns the attack of this name.
 pub(super) fn named(name: &str) -> Result<&'static dyn Attack> {
-    let known = || all().iter().map(|attack| attack.facts().name).collect::<Vec<_>>().join(", ");
-    let attack = all().into_iter().find(|attack| attack.facts().name == name);
+    let known = || all().iter().map(|attack| attack.info().name).collect::<Vec<_>>().join(", ");
+    let attack = all().into_iter().find(|attack| attack.info().name == name);
     attack.with_context(|| format!("there is no attack {name:?}; there are {}", known()))
 }
 
@@ -257,12 +257,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_every_face_has_attacks() {
+    fn names_are_unique_and_every_surface_has_attacks() {
         let all = all();
-        let names: BTreeSet<_> = all.iter().map(|attack| attack.facts().name).collect();
+        let names: BTreeSet<_> = all.iter().map(|attack| attack.info().name).collect();
         assert_eq!(names.len(), all.len());
-        for &face in AttackSurface::ALL {
-            assert!(all.iter().any(|attack| attack.facts().face == face), "{}", face.name());
+        for &surface in AttackSurface::ALL {
+            assert!(all.iter().any(|attack| attack.info().surface == surface), "{}", surface.name());
         }
         assert!(named("no-such").is_err_and(|error| error.to_string().contains(", ")));
     }
@@ -272,9 +272,9 @@ mod tests {
     fn scenarios_know_the_attacks() {
         let alone = all()
             .into_iter()
-            .map(|attack| attack.facts())
-            .filter(|facts| facts.face != AttackSurface::Server);
-        let names: Vec<&str> = alone.map(|facts| facts.name).collect();
+            .map(|attack| attack.info())
+            .filter(|info| info.surface != AttackSurface::Server);
+        let names: Vec<&str> = alone.map(|info| info.name).collect();
         assert_eq!(names, slipnet::scenario::ATTACKS, "testsuite/src/scenario/attacks.rs");
     }
 

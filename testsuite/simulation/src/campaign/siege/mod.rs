@@ -5,7 +5,7 @@
 //!                        ▲
 //!  attackers: one process per attack, with their own addresses (127.63.0.0 and up), over QUIC and HTTP
 //!
-//!  quiet ─▶ attack, attack, … of one face ─▶ quiet ─▶ the next face ─▶ … ─▶ table, JSON       each with a fresh victim
+//!  quiet ─▶ attack, attack, … of one surface ─▶ quiet ─▶ the next surface ─▶ … ─▶ table, JSON       each with a fresh victim
 //! ```
 //!
 //! Invariants:
@@ -83,7 +83,7 @@ pub struct Pace {
     ballast: Ballast,
     /// A measurement without an attack.
     quiet: Duration,
-    /// Whether one follows each face, and not only at the beginning and the end.
+    /// Whether one follows each surface, and not only at the beginning and the end.
     alternates: bool,
     /// An attack: long enough that the slowest hundredth of the waits is more than one or two.
     attack: Duration,
@@ -130,11 +130,11 @@ const UNTRIED_MAX: usize = 3;
 pub fn list() -> String {
     let mut text = String::from("  * also runs with --quick\n");
     for attack in attack::all() {
-        let facts = attack.facts();
-        let quick = if facts.quick { "*" } else { " " };
-        let (name, face, about) = (facts.name, facts.face.name(), facts.about);
+        let info = attack.info();
+        let quick = if info.quick { "*" } else { " " };
+        let (name, surface, about) = (info.name, info.surface.name(), info.about);
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{quick} {name:<22} {face:<7} {about}");
+        let _ = writeln!(text, "{quick} {name:<22} {surface:<7} {about}");
     }
     text
 }
@@ -187,10 +187,10 @@ fn chosen(options: &SiegeCampaign) -> Result<Vec<&'static dyn Attack>> {
         return options.only.iter().map(|name| attack::named(name)).collect();
     }
     let all = attack::all().into_iter();
-    Ok(all.filter(|attack| !options.quick || attack.facts().quick).collect())
+    Ok(all.filter(|attack| !options.quick || attack.info().quick).collect())
 }
 
-/// Runs the attacks, face by face, and measures the quiet node before and after each face.
+/// Runs the attacks, surface by surface, and measures the quiet node before and after each surface.
 async fn wage(
     stage: &mut Stage,
     honest: &Honest,
@@ -201,25 +201,25 @@ async fn wage(
 ) -> Result<Summary> {
     let mut task = progress.task("attacks", attacks.len() as u64);
     let mut summary = Summary::new(look(stage, honest, pace, progress).await?);
-    if attacks.iter().any(|attack| attack.facts().joins.is_some()) {
+    if attacks.iter().any(|attack| attack.info().joins.is_some()) {
         summary.join_s = round::join_quietly(stage, pace, progress).await?;
     }
     let mut tried = 0;
-    for &face in AttackSurface::ALL {
-        let group: Vec<_> = attacks.iter().filter(|attack| attack.facts().face == face).collect();
+    for &surface in AttackSurface::ALL {
+        let group: Vec<_> = attacks.iter().filter(|attack| attack.info().surface == surface).collect();
         for attack in &group {
-            let facts = attack.facts();
-            task.update(tried, facts.name);
+            let info = attack.info();
+            task.update(tried, info.name);
             tried += 1;
-            let round = Round { facts, pace, program };
+            let round = Round { info, pace, program };
             match round.run(stage, honest).await {
                 Ok(outcome) => {
                     progress.step(&told(&outcome));
                     summary.outcomes.push(outcome);
                 }
                 Err(error) => {
-                    progress.step(&format!("{} could not be tried: {error:#}", facts.name));
-                    summary.untried.push((facts.name, format!("{error:#}")));
+                    progress.step(&format!("{} could not be tried: {error:#}", info.name));
+                    summary.untried.push((info.name, format!("{error:#}")));
                     ensure!(
                         summary.untried.len() < UNTRIED_MAX,
                         "{UNTRIED_MAX} attacks could not be tried; the last error: {error:#}"
@@ -259,6 +259,6 @@ fn told(outcome: &Outcome) -> String {
     let [wallet, reader, follower] = User::ALL.map(p99);
     format!(
         "{}: {verdict}; p99 wallet {wallet:.0} ms, reader {reader:.0} ms, follower {follower:.0} ms; {:.0} MiB; {} tries",
-        outcome.facts.name, outcome.memory_mib, outcome.tally.0
+        outcome.info.name, outcome.memory_mib, outcome.tally.0
     )
 }

@@ -54,7 +54,7 @@ impl Quiet {
 /// The result of an attack.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
-    pub(super) facts: AttackInfo,
+    pub(super) info: AttackInfo,
     /// The waits during the attack.
     pub(super) waits: Waits,
     /// The machine's contribution during the attack.
@@ -113,7 +113,7 @@ impl Outcome {
     fn figures(&self, quiet: &Quiet) -> Vec<Figure> {
         let mut figures = Vec::new();
         let mut add = |name: &str, unit, value: f64| {
-            figures.push(Figure::new(format!("{}.{name}", self.facts.name), unit, vec![value]));
+            figures.push(Figure::new(format!("{}.{name}", self.info.name), unit, vec![value]));
         };
         add("p99_ratio", "ratio", self.ratio(quiet));
         add("memory_mib", "MiB", self.memory_mib);
@@ -146,7 +146,7 @@ impl Outcome {
 /// The result of a campaign.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// The measurements without an attack, before and after each face.
+    /// The measurements without an attack, before and after each surface.
     pub(super) quiet: Quiet,
     /// The machine's contribution to them: the worst of all measurements.
     pub(super) machine: Machine,
@@ -178,7 +178,7 @@ impl Summary {
     /// Returns the attacks that the node lost to, and those that could not be tried, whose outcome is unknown.
     pub fn lost_to(&self) -> Vec<&'static str> {
         let lost = self.outcomes.iter().filter(|outcome| !outcome.survived());
-        lost.map(|outcome| outcome.facts.name).chain(self.untried.iter().map(|(name, _)| *name)).collect()
+        lost.map(|outcome| outcome.info.name).chain(self.untried.iter().map(|(name, _)| *name)).collect()
     }
 
     /// Returns all figures; the headline ones first, under the names of their targets.
@@ -255,7 +255,7 @@ impl fmt::Display for Summary {
         )?;
         self.outcomes.iter().try_for_each(|outcome| row(f, outcome, &self.quiet))?;
         for outcome in self.outcomes.iter().filter(|outcome| !outcome.survived()) {
-            writeln!(f, "{} is NOT SURVIVED:", outcome.facts.name)?;
+            writeln!(f, "{} is NOT SURVIVED:", outcome.info.name)?;
             outcome.failures().iter().try_for_each(|failure| writeln!(f, "  {failure}"))?;
         }
         for (name, why) in &self.untried {
@@ -284,7 +284,7 @@ fn seconds(time: Option<f64>) -> String {
 fn row(f: &mut fmt::Formatter<'_>, outcome: &Outcome, quiet: &Quiet) -> fmt::Result {
     let spread_of = |user| spread(|share| quantile(&outcome.waits[user as usize], share));
     let [wallet, reader, follower] = User::ALL.map(spread_of);
-    write!(f, "{:<22} {wallet:>11} {reader:>11} {follower:>11}", outcome.facts.name)?;
+    write!(f, "{:<22} {wallet:>11} {reader:>11} {follower:>11}", outcome.info.name)?;
     let in_time = |time: Option<f64>| if time.is_some() { seconds(time) } else { "NEVER".to_owned() };
     let join = outcome.join_s.map_or_else(|| seconds(None), in_time);
     writeln!(
@@ -319,7 +319,7 @@ mod tests {
 
     fn outcome(p99: f64) -> Outcome {
         Outcome {
-            facts: AttackInfo::new(AttackSurface::Http, "slow", "is slow"),
+            info: AttackInfo::new(AttackSurface::Http, "slow", "is slow"),
             waits: [vec![1.0, p99], vec![3.0], vec![5.0]],
             machine: Machine { late_ms: 1.0, disk_ms: 2.0 },
             memory_mib: 100.0,

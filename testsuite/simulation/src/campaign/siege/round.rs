@@ -31,7 +31,7 @@ const HEAD_START: Duration = Duration::from_secs(1);
 
 /// One attack and its circumstances.
 pub(super) struct Round<'a> {
-    pub(super) facts: AttackInfo,
+    pub(super) info: AttackInfo,
     pub(super) pace: &'a Pace,
     pub(super) program: &'a Path,
 }
@@ -94,13 +94,13 @@ impl Round<'_> {
         stage.renew(&honest.wallet).await?;
         let target = stage.target().await?;
         let mut meter = Meter::start(stage.victim().pid().context("the victim does not run")?)?;
-        let attackers = Attackers::start(self.program, self.facts.name, &target, stage.files()).await?;
+        let attackers = Attackers::start(self.program, self.info.name, &target, stage.files()).await?;
         let began = Instant::now();
         let cpu = (meter.cpu_s(), attackers.cpu_s());
-        let mut joiner = match self.facts.joins {
+        let mut joiner = match self.info.joins {
             Some(mode) => {
                 tokio::time::sleep(HEAD_START).await;
-                Some(Joiner::start(stage, mode, self.facts.by_waypoint, &attackers.servers).await?)
+                Some(Joiner::start(stage, mode, self.info.by_waypoint, &attackers.servers).await?)
             }
             None => None,
         };
@@ -124,7 +124,7 @@ impl Round<'_> {
         }
         let lost = self.lost(stage.follower().rpc(), honest.wallet.acknowledged(window)).await;
         Ok(Outcome {
-            facts: self.facts,
+            info: self.info,
             waits,
             machine,
             memory_mib,

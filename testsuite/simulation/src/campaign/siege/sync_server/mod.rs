@@ -54,13 +54,13 @@ const UPSTREAM: RequestLimits =
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 
 impl Attack for Liars {
-    fn facts(&self) -> AttackInfo {
-        let facts = AttackInfo::new(AttackSurface::Server, self.lie.of_program(), self.about)
+    fn info(&self) -> AttackInfo {
+        let info = AttackInfo::new(AttackSurface::Server, self.lie.of_program(), self.about)
             .joined(shows_in(self.lie));
         match self.lie {
-            PeerLie::StallingServers => facts.quick(),
-            PeerLie::FalseGenesis => facts.joined_by_waypoint().quick(),
-            _ => facts,
+            PeerLie::StallingServers => info.quick(),
+            PeerLie::FalseGenesis => info.joined_by_waypoint().quick(),
+            _ => info,
         }
     }
 
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn scenarios_know_all_liars() {
         let known: BTreeSet<&str> = PeerLie::ALL.iter().map(|lie| lie.of_program()).collect();
-        let there: BTreeSet<&str> = all().map(|attack| attack.facts().name).collect();
+        let there: BTreeSet<&str> = all().map(|attack| attack.info().name).collect();
         assert_eq!(known, there);
     }
 
