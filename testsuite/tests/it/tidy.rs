@@ -16,12 +16,10 @@ const COMMENT_MAX: usize = 140;
 const LINES_MAX: usize = 400;
 
 /// Longer files.
-const LONG_FILES: &[&str] = &[
-];
+const LONG_FILES: &[&str] = &[];
 
 /// Circles among the top-level modules of a crate: each uses the others, directly or through further ones.
-const CIRCLES: &[(&str, &[&str])] = &[
-];
+const CIRCLES: &[(&str, &[&str])] = &[];
 
 /// Phrases that a native reader reads twice, as regular expressions.
 const PHRASES: &[&str] = &[

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use alloy_primitives::{B256, Bytes};
-use slipstream_executor::predict::{PredictConfig, Predictors};
+use slipstream_predict::{PredictConfig, Predictors};
 
 use crate::hints::Case;
 
