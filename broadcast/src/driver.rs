@@ -64,7 +64,7 @@ pub type LedgerError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A batch that this node decided with others.
 #[derive(Clone, Debug)]
-pub struct Fresh {
+pub struct NewBatch {
     /// Whether this node spreads the batch under a plan of its own. Other validators lend their bodies to the one that does.
     pub leads: bool,
     /// Header of the new batch.
@@ -86,7 +86,7 @@ pub struct Broadcaster {
     key: SecretKey,
     workers: Arc<dyn Workers>,
     inbox: FairQueue,
-    fresh: Mutex<VecDeque<Fresh>>,
+    fresh: Mutex<VecDeque<NewBatch>>,
     /// Notified when something was put into the mesh, or waits for it.
     poked: Notify,
 }
@@ -135,7 +135,7 @@ impl Broadcaster {
     }
 
     /// Spreads a batch as a validator of its epoch; does nothing on other nodes.
-    pub fn publish(&self, fresh: Fresh) {
+    pub fn publish(&self, fresh: NewBatch) {
         let mut waiting = self.fresh.lock();
         if waiting.len() == FRESH_MAX
             && let Some(dropped) = waiting.pop_front()
@@ -221,7 +221,7 @@ impl Broadcaster {
     fn begin_fresh(&self, ledger: &dyn Ledger, jobs: &mut JoinSet<Outcome>) -> Result<(), LedgerError> {
         loop {
             let Some(fresh) = self.fresh.lock().pop_front() else { return Ok(()) };
-            let Fresh { leads, header, certificate, body, hints } = fresh;
+            let NewBatch { leads, header, certificate, body, hints } = fresh;
             if self.mesh.lock().set_of(header.epoch).is_none() {
                 // The first batch of an epoch may be decided before its end was seen here.
                 self.mesh.lock().handle_head(ledger.head()?, Instant::now());

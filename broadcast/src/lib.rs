@@ -53,7 +53,7 @@ mod message;
 mod work;
 
 pub use config::BroadcastConfig;
-pub use driver::{Broadcaster, Fresh, Ledger, LedgerError};
+pub use driver::{Broadcaster, Ledger, LedgerError, NewBatch};
 pub use mesh::{
     CodecStatus, DECODED_MS, Delivery, Done, Effect, Head, Job, JobId, LeadRequest, Mesh, MeshStatus, Moved,
     PayloadStatus, Source,

@@ -8,7 +8,7 @@ use serde::{
     forward_to_deserialize_any,
 };
 use serde_saphyr::Error;
-use slipstream_yaml::{Mistake, Place, mask::mask_text};
+use slipstream_yaml::{Place, YamlError, mask::mask_text};
 
 use crate::{ConfigError, NodeConfig};
 
@@ -20,7 +20,7 @@ pub(crate) fn file(text: &str, path: &Path) -> Result<NodeConfig, ConfigError> {
 /// Decodes the value of one key or section, as if nothing else were set, or says what is wrong.
 pub(crate) fn value(text: &str, path: &[&str]) -> Result<NodeConfig, String> {
     decode(text, path).map_err(|Refused { key, error }| {
-        let mistake = Mistake::of(&error);
+        let mistake = YamlError::of(&error);
         let (_, word) = Place::quote(text, mistake.line, mistake.column);
         let message = mistake.found(&word);
         mask_text(&if key == path.join(".") { message } else { format!("{key}: {message}") }).into_owned()
@@ -98,7 +98,7 @@ impl<'de, D: Deserializer<'de>> MapAccess<'de> for Entry<'_, D> {
 
 /// Combines the parser's message, the key's full name and the line.
 fn describe(text: &str, path: &Path, key: &str, error: &Error) -> ConfigError {
-    let mistake = Mistake::of(error);
+    let mistake = YamlError::of(error);
     let (place, word) = Place::quote(text, mistake.line, mistake.column);
     let mut message = mistake.found(&word);
     if !is_root(key) {

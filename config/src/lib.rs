@@ -45,7 +45,7 @@ mod tests;
 
 pub use error::ConfigError;
 pub use instance::INSTANCE_MAX;
-pub use load::{CONFIG_BYTES_MAX, Loaded, load, parse, parse_with};
+pub use load::{CONFIG_BYTES_MAX, LoadedConfig, load, parse, parse_with};
 pub use model::{ApiConfig, LogConfig, LogFileConfig, LogFormat, NodeConfig, Role};
 pub use origin::{Origin, Origins};
 pub use overrides::{OVERRIDE_BYTES_MAX, OVERRIDES_MAX, Overrides, VARIABLE_PREFIX};

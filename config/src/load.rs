@@ -18,7 +18,7 @@ pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
 /// A checked configuration, and the origin of each of its values.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// The node's configuration, joined from all layers.
     pub config: NodeConfig,
     /// The layer that set each key.
@@ -30,7 +30,7 @@ pub struct Loaded {
 ///
 /// If the overrides have an instance N, every port is N higher, `data` is `data-N` and `node.key` is `node-N.key`. So
 /// several nodes can run from one file.
-pub fn load(path: &Path, overrides: &Overrides) -> Result<Loaded, ConfigError> {
+pub fn load(path: &Path, overrides: &Overrides) -> Result<LoadedConfig, ConfigError> {
     let read = |source| ConfigError::Read { path: path.to_owned(), source };
     let mut text = String::new();
     let file = File::open(path).map_err(read)?;
@@ -51,7 +51,7 @@ pub fn parse_with(text: &str, path: &Path, overrides: &Overrides) -> Result<Node
     join(text, path, overrides).map(|loaded| loaded.config)
 }
 
-fn join(text: &str, path: &Path, overrides: &Overrides) -> Result<Loaded, ConfigError> {
+fn join(text: &str, path: &Path, overrides: &Overrides) -> Result<LoadedConfig, ConfigError> {
     let file = Layer::of_file(text, path)?;
     let above: Vec<_> = overrides.assignments.iter().map(Layer::of_assignment).collect::<Result<_, _>>()?;
     // The highest layer that sets the preset decides; it may also set none.
@@ -97,7 +97,7 @@ fn join(text: &str, path: &Path, overrides: &Overrides) -> Result<Loaded, Config
         // `Path::join` keeps an absolute path as it is.
         *file = dir.join(&*file);
     }
-    Ok(Loaded { config, origins })
+    Ok(LoadedConfig { config, origins })
 }
 
 /// The keys that one place sets.

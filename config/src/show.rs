@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use crate::{
-    Loaded,
+    LoadedConfig,
     mask::mask_value,
     tree::{Tree, joined},
 };
@@ -13,7 +13,7 @@ use crate::{
 /// Words that YAML does not read as texts.
 const RESERVED: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
 
-impl Loaded {
+impl LoadedConfig {
     /// Returns the effective configuration as YAML. If nothing is masked, reading the output gives the same
     /// configuration.
     pub fn to_yaml(&self, with_origins: bool) -> String {
@@ -25,7 +25,7 @@ impl Loaded {
 }
 
 struct ConfigText<'a> {
-    loaded: &'a Loaded,
+    loaded: &'a LoadedConfig,
     with_origins: bool,
 }
 

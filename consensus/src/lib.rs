@@ -57,6 +57,6 @@ pub use pool::{
     maintain,
 };
 pub use validator::{
-    ConsensusStatus, Conviction, Decided, Driver, EvidenceKind, PeerStanding, Position, Proof, Silence,
+    ConsensusStatus, Conviction, DecidedBatch, Driver, EvidenceKind, PeerStanding, Position, Proof, Silence,
     VOTE_RECORD, Validator, Voting, voted_up_to,
 };

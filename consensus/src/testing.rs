@@ -29,7 +29,7 @@ use crate::{
     error::ConsensusError,
     forward::Forwarder,
     pool::Pool,
-    validator::{Decided, Driver, Validator},
+    validator::{DecidedBatch, Driver, Validator},
 };
 
 pub(crate) const NOW_MS: u64 = 1_800_000_000_000;
@@ -260,7 +260,7 @@ pub(crate) struct Node {
     pub(crate) pool: Pool,
     pub(crate) validator: Validator,
     pub(crate) forwarder: Arc<Forwarder>,
-    pub(crate) decided: mpsc::Receiver<Decided>,
+    pub(crate) decided: mpsc::Receiver<DecidedBatch>,
     shutdown: CancellationToken,
     running: JoinHandle<Result<(), ConsensusError>>,
 }

@@ -26,7 +26,7 @@ pub struct BuildLimits {
 
 /// The room that a batch has left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Room {
+pub struct RemainingCapacity {
     /// Gas left: the chain's limit minus the gas that the batch's transactions used, not the gas that they might have
     /// used. Receipts or changes that are nearly full lower it.
     pub gas: u64,
@@ -34,7 +34,7 @@ pub struct Room {
     pub bytes: usize,
 }
 
-impl Room {
+impl RemainingCapacity {
     /// Whether a transaction with this gas limit and these bytes may be tried.
     pub fn fits(&self, gas_limit: u64, bytes: usize) -> bool {
         gas_limit <= self.gas && bytes <= self.bytes
@@ -46,7 +46,7 @@ impl Room {
 pub trait Candidates {
     /// Returns the next transaction, one that fits if the source can choose. `None` ends the batch. The transaction
     /// drawn before it is in the batch, unless [`Candidates::leave_out`] was called.
-    fn draw(&mut self, room: Room) -> Option<Transaction>;
+    fn draw(&mut self, room: RemainingCapacity) -> Option<Transaction>;
 
     /// Reports that the last drawn transaction stays out of the batch. Its sender's later transactions must stay out
     /// too.
@@ -54,7 +54,7 @@ pub trait Candidates {
 }
 
 impl<I: Iterator<Item = Transaction>> Candidates for I {
-    fn draw(&mut self, _: Room) -> Option<Transaction> {
+    fn draw(&mut self, _: RemainingCapacity) -> Option<Transaction> {
         self.next()
     }
 
@@ -152,7 +152,7 @@ pub fn build_by(
     let (mut included, mut rejected) = (Vec::new(), Vec::new());
     loop {
         let gas = batch.gas_left().saturating_sub(reserved).min(batch.gas_with_room());
-        let room = Room { gas, bytes: bytes_left.saturating_sub(LENGTH_BYTES_MAX) };
+        let room = RemainingCapacity { gas, bytes: bytes_left.saturating_sub(LENGTH_BYTES_MAX) };
         let is_full = included.len() >= transactions_max || room.gas < limits::TRANSACTION_GAS_MIN;
         if is_full || !clock.is_open() {
             break;

@@ -2,7 +2,7 @@
 
 use slipstream_types::{
     Address, Blob, BlobKind, CodecError,
-    hints::{self, Decoded, HintContext, TransactionParts},
+    hints::{self, DecodedHints, HintContext, TransactionParts},
 };
 
 use alloy_consensus::Transaction as _;
@@ -52,7 +52,7 @@ pub fn open_hints(
     gas_used: u64,
     fee_recipient: Address,
     transactions: &[Transaction],
-) -> Result<Decoded, CodecError> {
+) -> Result<DecodedHints, CodecError> {
     let content = blob.content(BlobKind::Hints)?;
     hints::decode(&content, &hint_context(fee_recipient, transactions), hints::keys_max(gas_used))
 }

@@ -31,7 +31,7 @@
 //!
 //! Invariants: the outcome is a function of state, environment and transactions alone. Hints, warm data, conflicts and
 //! thread counts change how long execution takes, never its result. With values from hints, that holds once
-//! [`Warm::confirm`] finds all of them right. [`execute`] accepts every batch that [`build`] made: a proposer's limits
+//! [`WarmState::confirm`] finds all of them right. [`execute`] accepts every batch that [`build`] made: a proposer's limits
 //! are the same or stricter. The crate trusts its [`ExecutionState`] alone.
 //!
 //! ```
@@ -76,13 +76,17 @@ pub mod validators;
 
 pub use access::{AccessSet, announced_conflicts, conflicts};
 pub use access_list::{AccessListOutcome, create_access_list};
-pub use assemble::{AssembledBatch, BuildClock, BuildLimits, Candidates, NoTimeLimit, Room, build, build_by};
+pub use assemble::{
+    AssembledBatch, BuildClock, BuildLimits, Candidates, NoTimeLimit, RemainingCapacity, build, build_by,
+};
 pub use body::{BodyError, decode_body, decode_each};
 pub use call::{CALL_GAS_MAX, CallOutcome, EstimateError, call, estimate_gas};
 pub use config::{ExecutorConfig, HintsMode};
 pub use difference::{Difference, difference};
 pub use error::{ExecuteError, MoveError, Rejection};
-pub use evm::{AnalysedCode, BatchEnv, Bug, ExecutionState, SpecId, Touched, check_static, precompiles};
+pub use evm::{
+    AnalysedCode, BatchEnv, ConcurrencyBug, ExecutionState, ReadSet, SpecId, check_static, precompiles,
+};
 pub use hinting::{hint_context, open_hints, seal_hints, seal_hints_with_values};
 pub use hot::{HotCache, HotStats};
 pub use interrupt::Interrupt;
@@ -91,14 +95,16 @@ pub use outcome::execute_silently;
 pub use outcome::{Outcome, execute};
 pub use overlay::{Layer, LayeredState, Overlay, State};
 pub use overrides::{AccountOverride, BlockOverrides, Overrides, StorageOverride};
-pub use parallel::{Eager, Faults, ParallelStats, Workers, execute_parallel};
+pub use parallel::{ForcedMethod, InjectedFaults, ParallelStats, Workers, execute_parallel};
 pub use prediction::{Prediction, predict_batch};
-pub use prefetch::{PrefetchBackend, PrefetchLimits, PrefetchStats, Prefetcher, Wanted, Warm, WarmStats};
+pub use prefetch::{
+    PrefetchBackend, PrefetchLimits, PrefetchRequest, PrefetchStats, Prefetcher, WarmState, WarmStats,
+};
 pub use request::CallRequest;
-pub use seal::{Basis, Sealed, seal};
+pub use seal::{BatchContext, SealedBatch, seal};
 pub use senders::Senders;
 pub use session::{
-    Ahead, AheadUse, BatchExecution, OrderedBatch, Session, SessionError, StallStats, Trust, Way,
+    Ahead, AheadUse, BatchExecution, ExecutionMethod, OrderedBatch, Session, SessionError, StallStats, Trust,
 };
 pub use simulate::{SimulateError, SimulatedBatch, SimulatedCall, Simulation, SimulationRules};
 pub use transaction::{Admission, Envelope, Transaction, TransactionError};

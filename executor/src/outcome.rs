@@ -12,8 +12,8 @@ use crate::{
     access::{self, AccessSet},
     error::{ExecuteError, Rejection},
     evm::{
-        BatchEnv, ExecutedTransaction, ExecutionState, FinishedBatch, Machine, RunError, SpeculativeReads,
-        Touched, Verdict,
+        BatchEnv, ExecutedTransaction, ExecutionState, FinishedBatch, Machine, ReadSet, RunError,
+        SpeculativeReads, Verdict,
     },
     transaction::Transaction,
 };
@@ -33,7 +33,7 @@ pub struct Outcome {
     /// Preimages of hashed slots: hints name the slots by them in a few bytes. In the order of hashing.
     pub preimages: Vec<Preimage>,
     /// The same working set with its values before the batch, for a [`crate::HotCache`].
-    pub touched: Touched,
+    pub touched: ReadSet,
     /// The reads and writes of each transaction, in the order of the batch.
     pub accesses: Vec<AccessSet>,
     /// Gas used by all transactions.

@@ -22,7 +22,7 @@ const LIGHT_GAS_MAX: u64 = 5_000_000;
 
 /// The parts of a batch that are settled before it executes.
 #[derive(Clone, Copy, Debug)]
-pub struct Basis<'a> {
+pub struct BatchContext<'a> {
     /// The header before this batch.
     pub parent: &'a BatchHeader,
     /// The epoch whose validators certify the batch.
@@ -33,11 +33,11 @@ pub struct Basis<'a> {
     pub proposer: Address,
 }
 
-impl<'a> Basis<'a> {
+impl<'a> BatchContext<'a> {
     /// The basis of a batch whose header is known.
-    pub fn of(parent: &'a BatchHeader, header: &BatchHeader) -> Basis<'a> {
+    pub fn of(parent: &'a BatchHeader, header: &BatchHeader) -> BatchContext<'a> {
         let BatchHeader { epoch, timestamp_ms, proposer, .. } = *header;
-        Basis { parent, epoch, timestamp_ms, proposer }
+        BatchContext { parent, epoch, timestamp_ms, proposer }
     }
 
     /// The environment that the EVM sees.
@@ -48,7 +48,7 @@ impl<'a> Basis<'a> {
 
 /// A whole batch, as it is stored and sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Sealed {
+pub struct SealedBatch {
     /// Commits to all parts below except the hints.
     pub header: BatchHeader,
     /// The batch's transactions, encoded as a body.
@@ -61,7 +61,7 @@ pub struct Sealed {
     pub hints: Option<Blob>,
 }
 
-impl Sealed {
+impl SealedBatch {
     /// Adds the signature of a validator, named by its index in the batch's epoch, to the hints. Does nothing if hints
     /// are missing, or would exceed their limit. Compresses them again, which takes some 20 us for 16 KiB.
     pub fn vouch(&mut self, validator: u16, key: &SecretKey) {
@@ -109,12 +109,12 @@ impl Sealed {
 /// If a part exceeds its limit. Hints that do are left out, or only their values.
 pub fn seal(
     mode: HintsMode,
-    basis: &Basis<'_>,
+    basis: &BatchContext<'_>,
     transactions: &[Transaction],
     outcome: &Outcome,
     state_root: Digest,
-) -> Result<Sealed, CodecError> {
-    let Basis { parent, epoch, timestamp_ms, proposer } = *basis;
+) -> Result<SealedBatch, CodecError> {
+    let BatchContext { parent, epoch, timestamp_ms, proposer } = *basis;
     let seal_hints = match mode {
         HintsMode::Off | HintsMode::Keys | HintsMode::Conflicts => seal_hints,
         HintsMode::Values => seal_hints_with_values,
@@ -155,7 +155,7 @@ pub fn seal(
         state_root,
         totals: parent.totals.plus(more),
     };
-    Ok(Sealed { header, body: body.blob, receipts: receipts.blob, delta: delta.blob, hints })
+    Ok(SealedBatch { header, body: body.blob, receipts: receipts.blob, delta: delta.blob, hints })
 }
 
 /// A blob, and the header's fields about it.

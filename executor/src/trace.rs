@@ -24,7 +24,7 @@ pub use crate::{error::TraceError, evm::TraceTypes};
 
 /// A transaction of a stored batch that is executed again.
 #[derive(Clone, Copy, Debug)]
-pub struct Past<'a> {
+pub struct PastTransaction<'a> {
     /// The transaction to execute again.
     pub transaction: &'a Transaction,
     /// The receipt of its first execution.
@@ -59,7 +59,7 @@ impl<'a> Rerun<'a> {
     ///
     /// # Errors
     /// If the result differs from the receipt.
-    pub fn pass(&mut self, past: &Past<'_>) -> Result<(), TraceError> {
+    pub fn pass(&mut self, past: &PastTransaction<'_>) -> Result<(), TraceError> {
         let executed = self.0.run(past.transaction).map_err(RunError::of_call)?;
         self.keep(executed, past)
     }
@@ -70,7 +70,7 @@ impl<'a> Rerun<'a> {
     /// If the result differs from the receipt, or the trace is too long.
     pub fn geth(
         self,
-        past: &Past<'_>,
+        past: &PastTransaction<'_>,
         options: &GethDebugTracingOptions,
     ) -> Result<(Rerun<'a>, GethTrace), TraceError> {
         self.look(past, &GethTracer(options))
@@ -80,7 +80,10 @@ impl<'a> Rerun<'a> {
     ///
     /// # Errors
     /// As [`Rerun::geth`].
-    pub fn calls(self, past: &Past<'_>) -> Result<(Rerun<'a>, Vec<LocalizedTransactionTrace>), TraceError> {
+    pub fn calls(
+        self,
+        past: &PastTransaction<'_>,
+    ) -> Result<(Rerun<'a>, Vec<LocalizedTransactionTrace>), TraceError> {
         self.look(past, &CallsTracer)
     }
 
@@ -90,7 +93,7 @@ impl<'a> Rerun<'a> {
     /// As [`Rerun::geth`].
     pub fn replay(
         self,
-        past: &Past<'_>,
+        past: &PastTransaction<'_>,
         types: &TraceTypes,
     ) -> Result<(Rerun<'a>, TraceResults), TraceError> {
         self.look(past, &ReplayTracer(types))
@@ -105,14 +108,18 @@ impl<'a> Rerun<'a> {
         Ok(self.0.trace(transaction, info, &ReplayTracer(types))?.2)
     }
 
-    fn look<L: Tracer>(self, past: &Past<'_>, look: &L) -> Result<(Rerun<'a>, L::Trace), TraceError> {
+    fn look<L: Tracer>(
+        self,
+        past: &PastTransaction<'_>,
+        look: &L,
+    ) -> Result<(Rerun<'a>, L::Trace), TraceError> {
         let (tracing, executed, trace) = self.0.trace(past.transaction, past.info, look)?;
         let mut rerun = Rerun(tracing);
         rerun.keep(executed, past)?;
         Ok((rerun, trace))
     }
 
-    fn keep(&mut self, executed: ExecutedTransaction, past: &Past<'_>) -> Result<(), TraceError> {
+    fn keep(&mut self, executed: ExecutedTransaction, past: &PastTransaction<'_>) -> Result<(), TraceError> {
         let found = outcome::receipt(past.transaction.tx_type(), &executed)?;
         if found != *past.receipt {
             let show = |receipt: &Receipt| {

@@ -9,7 +9,7 @@ use slipstream_storage::{StateReader, StorageError};
 use slipstream_types::{
     BatchHeader, BatchNumber, Delta, Epoch, Failures, PublicKey, StateKey, StateValue, Validator,
     ValidatorSet,
-    validators_contract::{self, WantedError},
+    validators_contract::{self, ContractSetError},
 };
 
 use self::interface::Validators as Contract;
@@ -80,7 +80,7 @@ impl ValidatorsStorage {
         &self,
         header: &BatchHeader,
         base: &dyn StateReader,
-    ) -> Result<Option<Result<ValidatorSet, WantedError>>, StorageError> {
+    ) -> Result<Option<Result<ValidatorSet, ContractSetError>>, StorageError> {
         let Some(contract) = self.contract else { return Ok(None) };
         let read = |slot| self.read(contract, slot, base);
         validators_contract::next_validators(header.number, header.epoch, read)

@@ -11,7 +11,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use slipstream_light::{AccountProof, At, EpochChanges, LightClient, Question};
+use slipstream_light::{AccountProof, BatchTag, EpochChanges, LightClient, Question};
 use slipstream_types::{Address, Genesis};
 
 /// What a node answered, as JSON.
@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let answer = &answers["proofs"][0]["answer"];
     let address: Address = serde_json::from_value(answer["address"].clone())?;
     let now_ms = answers["nowMs"].as_u64().ok_or("the file has no time")?;
-    let at = At::Latest { now_ms, age_ms_max: AGE_MS_MAX };
+    let at = BatchTag::Latest { now_ms, age_ms_max: AGE_MS_MAX };
     let question = Question { address, slots: &[], at };
 
     // A quorum signed a ledger, the ledger holds this header, and the header's state holds this account.

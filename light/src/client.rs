@@ -29,12 +29,12 @@ pub struct Question<'a> {
     /// Its slots, at most [`crate::SLOTS_MAX`].
     pub slots: &'a [B256],
     /// The requested state.
-    pub at: At,
+    pub at: BatchTag,
 }
 
 /// Selects the state that a question is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum At {
+pub enum BatchTag {
     /// The newest state, if its batch is at most this old.
     Latest {
         /// The current time, in milliseconds since 1970.
@@ -230,10 +230,12 @@ fn answers(question: &Question<'_>, proof: &AccountProof) -> Result<(), LightErr
     }
     let header = &proof.header.0;
     match question.at {
-        At::Batch(asked) if asked != header.number => {
+        BatchTag::Batch(asked) if asked != header.number => {
             Err(LightError::OtherBatch { asked, found: header.number })
         }
-        At::Latest { now_ms, age_ms_max } if now_ms.saturating_sub(header.timestamp_ms) > age_ms_max => {
+        BatchTag::Latest { now_ms, age_ms_max }
+            if now_ms.saturating_sub(header.timestamp_ms) > age_ms_max =>
+        {
             let age_ms = now_ms.saturating_sub(header.timestamp_ms);
             Err(LightError::TooOld { number: header.number, age_ms, age_ms_max })
         }

@@ -46,7 +46,7 @@ mod error;
 mod limits;
 mod wire;
 
-pub use client::{At, LightClient, Question, VerifiedAccount};
+pub use client::{BatchTag, LightClient, Question, VerifiedAccount};
 pub use error::{EpochEndFault, LightError};
 pub use limits::{ANSWER_BYTES_MAX, EPOCH_CHANGES_MAX, SLOTS_MAX};
 pub use wire::{Account, AccountProof, Encoded, EpochChanges, Part, SlotProof, WaypointProof};

@@ -102,7 +102,7 @@ pub use payload::Payload;
 pub use peer_changes::{PeerChanges, PeerWatch};
 pub use quic::{Network, OrderError, Orders};
 pub use refusal::{REFUSAL_BYTES_MAX, Refusal, RefusalKind};
-pub use rejection::TurnedAway;
+pub use rejection::PeerRejection;
 pub use resolver::{NoNames, Resolver, SystemResolver};
 pub use shared_keys::SharedKey;
 pub use target::{PeerHost, PeerTarget};

@@ -1,11 +1,11 @@
-//! [`TurnedAway`]: the work that a node refused to do for its peers, by reason.
+//! [`PeerRejection`]: the work that a node refused to do for its peers, by reason.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Why a peer's work was turned away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, strum::VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
-pub enum TurnedAway {
+pub enum PeerRejection {
     /// A handshake, until its address is proven: many are in progress.
     HandshakeUnproven,
     /// A handshake of a host, of a network, or of strangers that have the most that are allowed in progress.
@@ -38,9 +38,9 @@ pub enum TurnedAway {
     Flooded,
 }
 
-impl TurnedAway {
+impl PeerRejection {
     /// All reasons, as metrics list them.
-    pub const ALL: &'static [TurnedAway] = <TurnedAway as strum::VariantArray>::VARIANTS;
+    pub const ALL: &'static [PeerRejection] = <PeerRejection as strum::VariantArray>::VARIANTS;
 
     /// Its name in metrics.
     pub fn name(self) -> &'static str {
@@ -50,16 +50,16 @@ impl TurnedAway {
 
 /// The count of each reason since the start.
 #[derive(Debug, Default)]
-pub(crate) struct TurnedAwayCounts([AtomicU64; TurnedAway::ALL.len()]);
+pub(crate) struct PeerRejectionCounts([AtomicU64; PeerRejection::ALL.len()]);
 
-impl TurnedAwayCounts {
-    pub(crate) fn add(&self, reason: TurnedAway, count: usize) {
+impl PeerRejectionCounts {
+    pub(crate) fn add(&self, reason: PeerRejection, count: usize) {
         self.0[reason as usize].fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn list(&self) -> Vec<(TurnedAway, u64)> {
+    pub(crate) fn list(&self) -> Vec<(PeerRejection, u64)> {
         let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
-        TurnedAway::ALL.iter().copied().zip(counts).collect()
+        PeerRejection::ALL.iter().copied().zip(counts).collect()
     }
 }
 
@@ -69,13 +69,13 @@ mod tests {
 
     #[test]
     fn each_reason_counts_for_itself() {
-        let counts = TurnedAwayCounts::default();
-        TurnedAway::ALL.iter().copied().enumerate().for_each(|(n, reason)| counts.add(reason, n + 1));
-        let expected: Vec<_> = TurnedAway::ALL.iter().copied().zip(1..).collect();
+        let counts = PeerRejectionCounts::default();
+        PeerRejection::ALL.iter().copied().enumerate().for_each(|(n, reason)| counts.add(reason, n + 1));
+        let expected: Vec<_> = PeerRejection::ALL.iter().copied().zip(1..).collect();
         assert_eq!(counts.list(), expected);
-        let mut names = TurnedAway::ALL.iter().copied().map(TurnedAway::name).collect::<Vec<_>>();
+        let mut names = PeerRejection::ALL.iter().copied().map(PeerRejection::name).collect::<Vec<_>>();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), TurnedAway::ALL.len());
+        assert_eq!(names.len(), PeerRejection::ALL.len());
     }
 }

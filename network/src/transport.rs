@@ -6,7 +6,7 @@ use bytes::Bytes;
 use slipstream_types::{PublicKey, limits};
 use tokio::time::Instant;
 
-use crate::{Ban, Contacts, ExchangeStatus, NetworkError, Payload, PeerChanges, Refusal, TurnedAway};
+use crate::{Ban, Contacts, ExchangeStatus, NetworkError, Payload, PeerChanges, PeerRejection, Refusal};
 
 /// A peer is its ed25519 public key.
 pub type PeerId = PublicKey;
@@ -182,7 +182,7 @@ pub trait Transport: Send + Sync + 'static {
     }
 
     /// Counts what was turned away since the start, by reason; empty if the transport does not count.
-    fn turned_away(&self) -> Vec<(TurnedAway, u64)> {
+    fn rejections(&self) -> Vec<(PeerRejection, u64)> {
         Vec::new()
     }
 }

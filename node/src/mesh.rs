@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use slipstream_base::NodeError;
-use slipstream_broadcast::{Broadcaster, Delivery, Fresh, Head, Ledger, LedgerError, Threads};
+use slipstream_broadcast::{Broadcaster, Delivery, Head, Ledger, LedgerError, NewBatch, Threads};
 use slipstream_config::NodeConfig;
-use slipstream_consensus::Decided;
+use slipstream_consensus::DecidedBatch;
 use slipstream_network::{PeerId, Transport};
 use slipstream_status::seat;
 use slipstream_storage::{StorageError, Store};
@@ -81,7 +81,7 @@ pub(crate) fn broadcaster(
 }
 
 /// Converts a batch that consensus decided into the mesh's form.
-pub(crate) fn fresh(decided: Decided) -> Fresh {
-    let Decided { leads, header, certificate, body, hints } = decided;
-    Fresh { leads, header, certificate, body, hints }
+pub(crate) fn fresh(decided: DecidedBatch) -> NewBatch {
+    let DecidedBatch { leads, header, certificate, body, hints } = decided;
+    NewBatch { leads, header, certificate, body, hints }
 }

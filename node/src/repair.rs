@@ -10,7 +10,7 @@ use slipstream_network::Transport;
 use slipstream_storage::{Damage, Maintenance, Repair, StorageError, Store};
 use slipstream_sync::{
     RepairMode, SyncError,
-    repair::{Due, REPAIR_PATIENCE, REPAIR_RECORD, RepairRecord, repair},
+    repair::{REPAIR_PATIENCE, REPAIR_RECORD, RepairCause, RepairRecord, repair},
 };
 use slipstream_types::BatchNumber;
 
@@ -39,7 +39,7 @@ pub(crate) async fn open_repaired(
         }
         Err(NodeError::Storage(error @ StorageError::Corrupt { .. })) => {
             let record = closed_record(config, dir)?;
-            if !is_automatic(config) && record.due != Some(Due::Operator) {
+            if !is_automatic(config) && record.due != Some(RepairCause::Operator) {
                 return Err(NodeError::Storage(error));
             }
             tracing::error!(%error, "the state is wrong; the node compares it with that of peers");
@@ -76,8 +76,8 @@ async fn open_database(config: &NodeConfig, dir: &Path) -> Result<Store, NodeErr
 /// Whether a store that opens is repaired all the same.
 fn is_wanted(record: &RepairRecord, is_automatic: bool) -> bool {
     match record.due {
-        Some(Due::Incident { .. }) => is_automatic,
-        Some(Due::Operator) => true,
+        Some(RepairCause::Incident { .. }) => is_automatic,
+        Some(RepairCause::Operator) => true,
         None => false,
     }
 }
@@ -150,9 +150,10 @@ mod tests {
     #[test]
     fn what_was_noted_waits_for_the_operator() {
         let due = |due| RepairRecord { due, ..RepairRecord::default() };
-        let incident = due(Some(Due::Incident { number: BatchNumber::new(3), what: "another root".into() }));
+        let incident =
+            due(Some(RepairCause::Incident { number: BatchNumber::new(3), what: "another root".into() }));
         assert!(is_wanted(&incident, true) && !is_wanted(&incident, false));
-        assert!(is_wanted(&due(Some(Due::Operator)), false) && !is_wanted(&due(None), true));
+        assert!(is_wanted(&due(Some(RepairCause::Operator)), false) && !is_wanted(&due(None), true));
     }
 
     /// Goal: signs of a wrong state are distinguished from faults that a repair cannot fix.

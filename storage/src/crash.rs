@@ -1,6 +1,6 @@
 //! [`CrashPoint`]: the named moments at which a process may die; [`Faults`]: makes one of them happen.
 //!
-//! Everything that a store leaves on disk comes from a [`Step`]; a crash point is the moment right before or right
+//! Everything that a store leaves on disk comes from a [`WriteStep`]; a crash point is the moment right before or right
 //! after one. Tests and campaigns (`slipnet campaign storage`) end a process at each of them and look at what it
 //! left. A store opened without faults lacks this wrapper.
 
@@ -20,7 +20,7 @@ use crate::error::StorageError;
 /// A change of a store's directory. Each write is atomic, so a crash falls before or after it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, strum::EnumIter, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
-pub enum Step {
+pub enum WriteStep {
     /// The database is created, or opened and read.
     Open,
     /// The genesis becomes the head.
@@ -75,10 +75,10 @@ pub enum Step {
     Rollback,
 }
 
-impl Step {
-    /// Every step of a store in use. [`Step::Repair`] and [`Step::Rollback`] happen only on a store that is not.
-    pub fn of_use() -> impl Iterator<Item = Step> {
-        Step::iter().filter(|step| !matches!(step, Step::Repair | Step::Rollback))
+impl WriteStep {
+    /// Every step of a store in use. [`WriteStep::Repair`] and [`WriteStep::Rollback`] happen only on a store that is not.
+    pub fn of_use() -> impl Iterator<Item = WriteStep> {
+        WriteStep::iter().filter(|step| !matches!(step, WriteStep::Repair | WriteStep::Rollback))
     }
 
     fn name(self) -> &'static str {
@@ -90,15 +90,15 @@ impl Step {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum CrashPoint {
     /// Nothing of the step is on disk.
-    Before(Step),
+    Before(WriteStep),
     /// All of the step is on disk, and nobody knows yet.
-    After(Step),
+    After(WriteStep),
 }
 
 impl CrashPoint {
     /// Every crash point of a store in use.
     pub fn all() -> impl Iterator<Item = CrashPoint> {
-        Step::of_use().flat_map(|step| [CrashPoint::Before(step), CrashPoint::After(step)])
+        WriteStep::of_use().flat_map(|step| [CrashPoint::Before(step), CrashPoint::After(step)])
     }
 }
 

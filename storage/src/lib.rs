@@ -136,7 +136,7 @@ pub use check::{CheckProgress, CheckReport, DAMAGE_MAX};
 pub use chunk::{EncodedChunk, StateChunk, VerifiedChunk};
 pub use commit::{SpeculatedState, Speculation};
 pub use config::{PruneConfig, StateHistory, StorageConfig};
-pub use crash::{CrashPoint, Faults, Step, UnknownCrashPoint};
+pub use crash::{CrashPoint, Faults, UnknownCrashPoint, WriteStep};
 pub use directory::SNAPSHOTS_DIR;
 pub use disk::DiskRoom;
 pub use error::{
@@ -152,18 +152,20 @@ pub use maintenance::{ColumnStats, Maintenance, StoreStats, stats_of};
 pub use memory_disk::MemoryDisk;
 pub use open_files::OpenFilesShare;
 pub use pieces::{CodePack, CodePackInfo, PIECE_ROWS_BYTES_MAX, Piece, PieceInfo, PieceMap};
-pub use place::Place;
+pub use place::PathPrefix;
 pub use provable::ProvableState;
-pub use prune::{Pruned, PrunedKind};
+pub use prune::{PruneReport, PrunedKind};
 pub use range_delta::{
     CheckedRangeDelta, RANGE_DELTA_BATCHES_MAX, RangeDelta, RangeDeltaChunk, RangeDeltaTakeover,
 };
 pub use read_only::ReadOnly;
 pub use reader::{MemoryState, StateReader};
-pub use repair::{KEYS_TOLD_MAX, LEVELS_MAX, Opened, Part, Repair, Repaired, StateAt, Wanted};
-pub use restore::{Checked, RESTORE_RANGES_BITS, Restore};
-pub use reverse_delta::{PastStates, REVERSE_DELTA_BATCHES_MAX, StateBacklog};
-pub use rollback::RolledBack;
+pub use repair::{
+    KEYS_LISTED_MAX, LEVELS_MAX, OpenedSubtree, Repair, RepairSummary, StateAt, SubtreePart, WantedSubtree,
+};
+pub use restore::{RESTORE_RANGES_BITS, RangeCheck, Restore};
+pub use reverse_delta::{REVERSE_DELTA_BATCHES_MAX, StateBackfill, StateBacklog};
+pub use rollback::RollbackReport;
 pub use rules::FORKS_HEARD_MAX;
 pub use schema::Retargeted;
 pub use scrub::ScrubProgress;

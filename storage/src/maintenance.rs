@@ -15,7 +15,7 @@ use crate::{
     directory::{self, DATABASE_DIR, Mark},
     error::StorageError,
     floors::{KeptRange, kept_ranges, read_headers_floor, read_record},
-    prune::{self, Pruned, drop_files},
+    prune::{self, PruneReport, drop_files},
     reserve::Reserve,
     schema::{self, HEAD_KEY, HeadRecord, RESTORE_KEY, RestoreRecord},
     store::Store,
@@ -85,7 +85,7 @@ impl Maintenance {
 
     /// Applies the windows of blobs now, or with `dry_run` only reports what that would drop. Only a running store
     /// prunes headers, because it knows who needs them.
-    pub fn prune(&self, windows: &PruneConfig, dry_run: bool) -> Result<Vec<Pruned>, StorageError> {
+    pub fn prune(&self, windows: &PruneConfig, dry_run: bool) -> Result<Vec<PruneReport>, StorageError> {
         let head = self.head()?.ok_or(StorageError::NotInitialized)?;
         let pruned = read_record(&self.backend)?;
         let target = prune::target(&self.backend, &head, &pruned, windows)?;

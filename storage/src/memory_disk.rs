@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use crate::{
     backend::{faulty::FaultyBackend, memory::MemoryBackend},
     config::StorageConfig,
-    crash::{CrashPoint, Faults, Step},
+    crash::{CrashPoint, Faults, WriteStep},
     error::StorageError,
     store::Store,
 };
@@ -48,10 +48,10 @@ impl Store {
         config: &StorageConfig,
         faults: &Faults,
     ) -> Result<Store, StorageError> {
-        faults.pass(CrashPoint::Before(Step::Open))?;
+        faults.pass(CrashPoint::Before(WriteStep::Open))?;
         let backend = Arc::new(disk.0.lock().clone());
         let store = Self::with_backend(config, FaultyBackend::wrap(backend, faults))?;
-        faults.pass(CrashPoint::After(Step::Open))?;
+        faults.pass(CrashPoint::After(WriteStep::Open))?;
         Ok(store)
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     batch::CommitBatch,
     changes::NextState,
     config::StorageConfig,
-    crash::{CrashPoint, Faults, Step},
+    crash::{CrashPoint, Faults, WriteStep},
     directory::{self, DirectoryContent, format},
     disk::DiskGuard,
     epochs::load_epoch,
@@ -56,13 +56,13 @@ impl Store {
         if content == DirectoryContent::Nothing {
             format::begin(dir)?;
         }
-        faults.pass(CrashPoint::Before(Step::Open))?;
+        faults.pass(CrashPoint::Before(WriteStep::Open))?;
         let backend = Arc::new(RocksBackend::open(config, dir, content)?);
         let disk = DiskGuard::of_directory(config, dir);
         let frontiers = Frontiers::open(dir, config, faults);
         let backend = FaultyBackend::wrap(backend, faults);
         let store = Self::with_parts(config, backend, Some(disk), frontiers)?;
-        faults.pass(CrashPoint::After(Step::Open))?;
+        faults.pass(CrashPoint::After(WriteStep::Open))?;
         Ok(store)
     }
 

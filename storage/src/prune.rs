@@ -30,7 +30,7 @@ const OF_HEADERS: [Column; 4] = [Column::Headers, Column::Certificates, Column::
 
 /// Reports what pruning did, or would do, to one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pruned {
+pub struct PruneReport {
     /// The kind of data.
     pub kind: PrunedKind,
     /// The lowest batch whose data of this kind is kept.
@@ -157,7 +157,7 @@ pub(crate) fn drop_files(
     backend: &dyn Upkeep,
     target: &PrunedRecord,
     dry_run: bool,
-) -> Result<Vec<Pruned>, StorageError> {
+) -> Result<Vec<PruneReport>, StorageError> {
     let mut pruned = Vec::new();
     for (kind, lowest) in KINDS.into_iter().zip(target.below) {
         let Some(column) = schema::blob_column(kind).filter(|_| lowest > BatchNumber::GENESIS) else {
@@ -169,7 +169,7 @@ pub(crate) fn drop_files(
         } else {
             backend.drop_between(column, &[], &below)?
         };
-        pruned.push(Pruned::of(PrunedKind::Blobs(kind), lowest, dropped));
+        pruned.push(PruneReport::of(PrunedKind::Blobs(kind), lowest, dropped));
     }
     if !dry_run {
         backend.forget_transactions_below(target.below[0].get());
@@ -179,7 +179,7 @@ pub(crate) fn drop_files(
 
 /// Runs the second step for headers. The header of the genesis stays, so what shares its file goes when that file is
 /// compacted.
-fn drop_headers(backend: &dyn Upkeep, lowest: BatchNumber) -> Result<Pruned, StorageError> {
+fn drop_headers(backend: &dyn Upkeep, lowest: BatchNumber) -> Result<PruneReport, StorageError> {
     backend.forget_headers_below(lowest.get());
     let mut dropped = FreedSpace::default();
     let mut add = |more: FreedSpace| {
@@ -198,13 +198,13 @@ fn drop_headers(backend: &dyn Upkeep, lowest: BatchNumber) -> Result<Pruned, Sto
         }
         add(backend.drop_between(Column::Nodes, &key(2), &key(needed))?);
     }
-    Ok(Pruned::of(PrunedKind::Headers, lowest, dropped))
+    Ok(PruneReport::of(PrunedKind::Headers, lowest, dropped))
 }
 
-impl Pruned {
-    fn of(kind: PrunedKind, lowest: BatchNumber, dropped: FreedSpace) -> Pruned {
+impl PruneReport {
+    fn of(kind: PrunedKind, lowest: BatchNumber, dropped: FreedSpace) -> PruneReport {
         let FreedSpace { bytes, bytes_in_snapshots } = dropped;
-        Pruned { kind, lowest, bytes, bytes_in_snapshots }
+        PruneReport { kind, lowest, bytes, bytes_in_snapshots }
     }
 }
 
@@ -214,7 +214,7 @@ impl Store {
     ///
     /// # Errors
     /// Errors of the disk; the store refuses further work then. Announced data is still there.
-    pub fn prune(&self) -> Result<Vec<Pruned>, StorageError> {
+    pub fn prune(&self) -> Result<Vec<PruneReport>, StorageError> {
         let _moving = self.0.floors.moving();
         let (blobs, headers) = self.writer().raise_floors()?;
         let (floors, step) = (&self.0.floors, self.0.config.tuning.headers_step_batches);

@@ -45,7 +45,7 @@ pub struct StateBacklog {
 }
 
 /// Grows the past states of a store backwards. While it lives, the rows of the head that it began at are not freed.
-pub struct PastStates {
+pub struct StateBackfill {
     store: Store,
     /// Leaves in memory of the head's tree.
     base_resident: u64,
@@ -92,11 +92,11 @@ impl Store {
     /// # Errors
     /// [`RangeDeltaError::OverBudget`] or [`RangeDeltaError::TooLarge`] if too much changed since the first known
     /// state; or errors of the disk.
-    pub fn past_states(&self, bytes_max: u64) -> Result<PastStates, StorageError> {
+    pub fn past_states(&self, bytes_max: u64) -> Result<StateBackfill, StorageError> {
         let (base, tree) = self.current_with_tree()?;
         let (head, lowest) = (base.record.number, self.first_state(&base)?);
         let (store, base_resident) = (self.clone(), tree.resident());
-        let mut states = PastStates { store, base_resident, tree, lowest: head, changes: 0, bytes_max };
+        let mut states = StateBackfill { store, base_resident, tree, lowest: head, changes: 0, bytes_max };
         if lowest < head {
             let own = self.rows_behind(head, lowest)?;
             states.tree = states.proved(lowest, &own)?;
@@ -143,7 +143,7 @@ impl Store {
     }
 }
 
-impl PastStates {
+impl StateBackfill {
     /// The states after this batch and all later ones are known.
     pub fn lowest(&self) -> BatchNumber {
         self.lowest

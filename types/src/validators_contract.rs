@@ -40,7 +40,7 @@ const VALIDATORS: u64 = 6;
 
 /// Why a storage yields no validator set. This crate's contract never writes such a storage.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum WantedError {
+pub enum ContractSetError {
     /// The list is too long for a set.
     #[error("it lists {count} validators, but at most {} are allowed", limits::VALIDATORS_MAX)]
     TooMany {
@@ -116,14 +116,14 @@ pub fn last_batch<E>(read: &mut impl FnMut(B256) -> Result<U256, E>) -> Result<O
 pub fn wanted<E>(
     epoch: Epoch,
     read: &mut impl FnMut(B256) -> Result<U256, E>,
-) -> Result<Result<ValidatorSet, WantedError>, E> {
+) -> Result<Result<ValidatorSet, ContractSetError>, E> {
     let (any, commission) = (read(slot(FAILURES_ANY))?, read(slot(FAILURES_COMMISSION))?);
     let count = read(slot(VALIDATORS))?;
     let Some(length) = usize::try_from(count).ok().filter(|count| *count <= limits::VALIDATORS_MAX) else {
-        return Ok(Err(WantedError::TooMany { count }));
+        return Ok(Err(ContractSetError::TooMany { count }));
     };
     let (Ok(any_failures), Ok(commissions)) = (u16::try_from(any), u16::try_from(commission)) else {
-        return Ok(Err(WantedError::Failures { any, commission }));
+        return Ok(Err(ContractSetError::Failures { any, commission }));
     };
     let mut validators = Vec::with_capacity(length);
     for index in 0..length {
@@ -132,14 +132,14 @@ pub fn wanted<E>(
         validators.push(Validator { public_key, fee_recipient: Address::from_word(read(recipient)?.into()) });
     }
     let Ok(validators) = BoundedVec::new(validators) else {
-        return Ok(Err(WantedError::TooMany { count }));
+        return Ok(Err(ContractSetError::TooMany { count }));
     };
     if let Some(unusable) = validators.iter().find(|validator| !validator.public_key.is_usable()) {
-        return Ok(Err(WantedError::Unusable { key: unusable.public_key }));
+        return Ok(Err(ContractSetError::Unusable { key: unusable.public_key }));
     }
     let failures = Failures { any: any_failures, commission: commissions };
     let set = ValidatorSet { epoch, validators, failures };
-    Ok(set.check().map(|()| set).map_err(WantedError::from))
+    Ok(set.check().map(|()| set).map_err(ContractSetError::from))
 }
 
 /// Returns the validators of the next epoch if the batch ends its epoch. They depend on its number, its epoch and the
@@ -151,7 +151,7 @@ pub fn next_validators<E>(
     number: BatchNumber,
     epoch: Epoch,
     mut read: impl FnMut(B256) -> Result<U256, E>,
-) -> Result<Option<Result<ValidatorSet, WantedError>>, E> {
+) -> Result<Option<Result<ValidatorSet, ContractSetError>>, E> {
     if number == BatchNumber::GENESIS || last_batch(&mut read)? != Some(number) {
         return Ok(None);
     }
@@ -225,22 +225,22 @@ mod tests {
             wanted(Epoch(1), &mut reader(&storage)).unwrap().map(|_| ()).unwrap_err()
         };
         let with = |index: u64, value: U256| with_at(slot(index), value);
-        let too_many = |count| WantedError::TooMany { count };
+        let too_many = |count| ContractSetError::TooMany { count };
         assert_eq!(with(VALIDATORS, U256::MAX), too_many(U256::MAX));
         assert_eq!(with(VALIDATORS, U256::from(129)), too_many(U256::from(129)));
         assert_eq!(with(VALIDATORS, U256::ZERO), ValidatorSetError::Empty.into());
         let [[first, _], [second, _]] = [0, 1].map(element);
         let repeated = with_at(second, good[&first]);
-        assert!(matches!(repeated, WantedError::Set(ValidatorSetError::Repeated { .. })), "{repeated}");
+        assert!(matches!(repeated, ContractSetError::Set(ValidatorSetError::Repeated { .. })), "{repeated}");
         // The point of order 1 signs everything.
         for unusable in [with(VALIDATORS, U256::from(6)), with_at(first, U256::from(1) << 248)] {
-            assert!(matches!(unusable, WantedError::Unusable { .. }), "{unusable}");
+            assert!(matches!(unusable, ContractSetError::Unusable { .. }), "{unusable}");
         }
         assert!(matches!(
             with(FAILURES_ANY, U256::from(2)),
-            WantedError::Set(ValidatorSetError::TooFew { .. })
+            ContractSetError::Set(ValidatorSetError::TooFew { .. })
         ));
-        assert!(matches!(with(FAILURES_COMMISSION, U256::from(70_000)), WantedError::Failures { .. }));
+        assert!(matches!(with(FAILURES_COMMISSION, U256::from(70_000)), ContractSetError::Failures { .. }));
     }
 
     /// A source that changed without `npm run compile` would keep its old code and layout unnoticed.

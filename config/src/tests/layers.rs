@@ -6,10 +6,12 @@ use slipstream_storage::StateHistory;
 use slipstream_sync::Mode;
 
 use super::{PEER, fullnode};
-use crate::{ConfigError, Loaded, Origin, Overrides, Preset, Role, load, parse, parse_with, tree::Tree};
+use crate::{
+    ConfigError, LoadedConfig, Origin, Overrides, Preset, Role, load, parse, parse_with, tree::Tree,
+};
 
 /// Loads a file with this text, overridden by these variables and flags.
-fn loaded(text: &str, variables: &[(&str, &str)], flags: &[&str]) -> Result<Loaded, ConfigError> {
+fn loaded(text: &str, variables: &[(&str, &str)], flags: &[&str]) -> Result<LoadedConfig, ConfigError> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("node.yaml");
     fs::write(&path, text).unwrap();
@@ -28,7 +30,7 @@ fn the_highest_layer_decides_and_is_named() {
     let text =
         fullnode("preset: light\nstorage: { block_cache_mib: 1, snapshots_kept: 1 }\nsync: { mode: auto }\n");
     let variables = [("SLIPSTREAM__STORAGE__SNAPSHOTS_KEPT", "2"), ("SLIPSTREAM__SYNC__MODE", "replay")];
-    let Loaded { config, origins } =
+    let LoadedConfig { config, origins } =
         loaded(&text, &variables, &["sync.mode=range_delta", "sync.mode=delta"]).unwrap();
     assert_eq!((config.storage.fsync, origins.of("storage.fsync")), (true, &Origin::Default));
     assert_eq!(config.storage.tree_memory_mib, 256);
@@ -66,7 +68,7 @@ fn sections_lists_and_nothing() {
     let other = PEER.replace("127.0.0.1", "192.0.2.7");
     let text = fullnode("schedule: forks.json\nstorage: { prune: { bodies: 5, deltas: 6 } }\n");
     let peers = format!("network.peers=[\"{other}\"]");
-    let Loaded { config, origins } =
+    let LoadedConfig { config, origins } =
         loaded(&text, &[("SLIPSTREAM__STORAGE__PRUNE", "{ bodies: 7d }")], &[&peers, "schedule=~"]).unwrap();
     let prune = config.storage.prune;
     assert_eq!((prune.bodies.to_string(), prune.deltas.to_string()), ("7d".into(), "6".into()));
@@ -211,7 +213,7 @@ fn instances_are_moved_out_of_each_others_way() {
         let overrides = Overrides::new([], &[flag.to_owned()]).unwrap();
         load(&path, &overrides.with_instance(NonZeroU8::new(number)))
     };
-    let Loaded { config, origins } = instance(3, "data_dir=a.b/data").unwrap();
+    let LoadedConfig { config, origins } = instance(3, "data_dir=a.b/data").unwrap();
     assert_eq!(config.data_dir, dir.path().join("a.b/data-3"));
     assert_eq!(config.key_file, dir.path().join("node-3.key"));
     assert_eq!(config.log.file.path, Some(dir.path().join("node-3.log")));

@@ -23,5 +23,5 @@ pub mod mask;
 mod mistake;
 mod place;
 
-pub use mistake::{Mistake, options};
+pub use mistake::{YamlError, options};
 pub use place::Place;

@@ -1,4 +1,4 @@
-//! [`Mistake`]: the parser's message, in words for the file's author.
+//! [`YamlError`]: the parser's message, in words for the file's author.
 
 use serde_saphyr::{Error, Options, SnippetMode};
 
@@ -42,7 +42,7 @@ pub fn options() -> Options {
 
 /// An error of the parser.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
+pub struct YamlError {
     /// The line, counted from 1.
     pub line: u64,
     /// The column, counted from 1.
@@ -51,9 +51,9 @@ pub struct Mistake {
     is_of_a_value: bool,
 }
 
-impl Mistake {
+impl YamlError {
     /// Takes message and place from an error; the file's beginning if it has no place.
-    pub fn of(error: &Error) -> Mistake {
+    pub fn of(error: &Error) -> YamlError {
         let (line, column) = error.location().map_or((1, 1), |location| (location.line(), location.column()));
         let rendered =
             error.render_with_options(serde_saphyr::render_options! { snippets: SnippetMode::Off });
@@ -70,7 +70,7 @@ impl Mistake {
             message = format!("{message}; {advice}");
         }
         let is_of_a_value = message.starts_with("invalid ");
-        Mistake { line, column, message: without_types(message), is_of_a_value }
+        YamlError { line, column, message: without_types(message), is_of_a_value }
     }
 
     /// Whether a value has another kind than its key takes.
@@ -134,11 +134,11 @@ mod tests {
 
     macro_rules! refused {
         ($kind:ty, $text:expr) => {
-            Mistake::of(&serde_saphyr::from_str_with_options::<$kind>($text, options()).unwrap_err())
+            YamlError::of(&serde_saphyr::from_str_with_options::<$kind>($text, options()).unwrap_err())
         };
     }
 
-    fn mistake(text: &str) -> Mistake {
+    fn mistake(text: &str) -> YamlError {
         refused!(Vec<u8>, text)
     }
 

@@ -7,7 +7,7 @@
 use std::collections::{BinaryHeap, HashMap};
 
 use alloy_primitives::{Address, B256};
-use slipstream_executor::{BuildLimits, Candidates as _, Room, Transaction};
+use slipstream_executor::{BuildLimits, Candidates as _, RemainingCapacity, Transaction};
 
 use super::{Pool, account_queue::HeadKey};
 
@@ -51,7 +51,7 @@ impl Pool {
 impl Pool {
     /// Returns the hashes of the best executable transactions that fit into the room, each alone, and are in no batch
     /// ahead; 256 at most.
-    pub(crate) fn best(&self, ahead: Ahead, room: Room) -> Vec<B256> {
+    pub(crate) fn best(&self, ahead: Ahead, room: RemainingCapacity) -> Vec<B256> {
         let index = &self.shared.state.lock().index;
         let mut cursor = index.cursor(ahead);
         let best = (0..BEST_MAX).map_while(|_| index.draw(&mut cursor, room));
@@ -63,7 +63,7 @@ impl Candidates {
     /// Returns the probable content of a batch with these limits: the best transactions, while their gas limits and
     /// bytes fit.
     pub(crate) fn peek(mut self, limits: &BuildLimits) -> Vec<Transaction> {
-        let mut room = Room { gas: limits.gas, bytes: limits.body_bytes };
+        let mut room = RemainingCapacity { gas: limits.gas, bytes: limits.body_bytes };
         let mut likely = Vec::new();
         while likely.len() < limits.transactions
             && let Some(transaction) = self.draw(room)
@@ -77,7 +77,7 @@ impl Candidates {
 }
 
 impl slipstream_executor::Candidates for Candidates {
-    fn draw(&mut self, room: Room) -> Option<Transaction> {
+    fn draw(&mut self, room: RemainingCapacity) -> Option<Transaction> {
         self.pool.shared.state.lock().index.draw(&mut self.cursor, room)
     }
 
@@ -100,7 +100,7 @@ pub(super) struct Cursor {
     /// Senders whose next transaction differs from that of the ranking. It was opened at the beginning.
     pub(super) ahead: Ahead,
     /// The room of the first draw.
-    pub(super) whole: Option<Room>,
+    pub(super) whole: Option<RemainingCapacity>,
 }
 
 impl Cursor {
@@ -110,7 +110,7 @@ impl Cursor {
     }
 
     /// How many transactions this draw may look at in vain.
-    pub(super) fn patience(&mut self, room: Room) -> usize {
+    pub(super) fn patience(&mut self, room: RemainingCapacity) -> usize {
         let whole = *self.whole.get_or_insert(room);
         let is_last =
             room.gas < whole.gas / LAST_SHARE || (room.bytes as u64) < whole.bytes as u64 / LAST_SHARE;
@@ -126,14 +126,14 @@ mod tests {
     // The search is long while much room is left, short at the end, and never longer than what one batch may cost.
     #[test]
     fn patience_follows_the_room() {
-        let whole = Room { gas: 6_400, bytes: 640 };
+        let whole = RemainingCapacity { gas: 6_400, bytes: 640 };
         let mut cursor = Cursor::default();
         assert_eq!(cursor.patience(whole), MISFITS_MAX);
-        assert_eq!(cursor.patience(Room { gas: 100, ..whole }), MISFITS_MAX);
-        assert_eq!(cursor.patience(Room { gas: 99, ..whole }), LAST_MISFITS_MAX);
-        assert_eq!(cursor.patience(Room { bytes: 9, ..whole }), LAST_MISFITS_MAX);
+        assert_eq!(cursor.patience(RemainingCapacity { gas: 100, ..whole }), MISFITS_MAX);
+        assert_eq!(cursor.patience(RemainingCapacity { gas: 99, ..whole }), LAST_MISFITS_MAX);
+        assert_eq!(cursor.patience(RemainingCapacity { bytes: 9, ..whole }), LAST_MISFITS_MAX);
         cursor.misfits = MISFITS_MAX - 3;
-        assert_eq!([cursor.patience(whole), cursor.patience(Room { gas: 0, bytes: 0 })], [3, 3]);
+        assert_eq!([cursor.patience(whole), cursor.patience(RemainingCapacity { gas: 0, bytes: 0 })], [3, 3]);
         cursor.misfits = MISFITS_MAX;
         assert_eq!(cursor.patience(whole), 0);
     }

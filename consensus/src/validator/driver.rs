@@ -13,7 +13,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Decided, Mail,
+    DecidedBatch, Mail,
     bodies::Bodies,
     fetching::Fetches,
     inputs::{Input, Tag, Timer, WorkResult},
@@ -42,7 +42,7 @@ pub(super) struct DriverParts {
     pub(super) seat: u16,
     pub(super) transport: Arc<dyn Transport>,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) decided: mpsc::Sender<Decided>,
+    pub(super) decided: mpsc::Sender<DecidedBatch>,
     pub(super) mail: mpsc::Receiver<Mail>,
     pub(super) shown: Arc<watch::Sender<PublishedStatus>>,
     pub(super) view: watch::Sender<u64>,
@@ -76,7 +76,7 @@ pub struct Driver {
     pub(super) flushing: Option<Vec<Output>>,
     /// The last batch whose commit the core knows.
     pub(super) committed: BatchNumber,
-    pub(super) decided: mpsc::Sender<Decided>,
+    pub(super) decided: mpsc::Sender<DecidedBatch>,
     pub(super) convictions: Convictions,
     pub(super) mail: mpsc::Receiver<Mail>,
     pub(super) head: watch::Receiver<BatchNumber>,

@@ -6,7 +6,7 @@ use slipstream_eve::{Effect, Evidence, Flush, Message, Output, Receivers, Signed
 use slipstream_types::{BatchNumber, Certificate, bounded::BoundedVec};
 
 use super::{
-    Decided,
+    DecidedBatch,
     driver::Driver,
     executed::DurableOutcome,
     inputs::{Tag, Timer, WorkResult},
@@ -158,7 +158,7 @@ impl Driver {
         let sealed = &parts.sealed;
         let (number, transactions) = (sealed.header.number, sealed.header.tx_count);
         tracing::debug!(%number, transactions, view = certificate.view, "batch decided");
-        let decided = Decided {
+        let decided = DecidedBatch {
             leads: self.ledger.set.primary(certificate.view) == self.seat,
             header: sealed.header.clone(),
             certificate: certificate.clone(),

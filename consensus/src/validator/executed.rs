@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use slipstream_eve::SignedOrder;
-use slipstream_executor::{Layer, Sealed};
+use slipstream_executor::{Layer, SealedBatch};
 use slipstream_storage::{SpeculatedState, Speculation};
 use slipstream_types::{B256, BatchNumber, Delta, Digest, LedgerInfo};
 
@@ -16,7 +16,7 @@ pub(super) struct DurableOutcome {
     /// The order that was executed, or `None` for a fetched outcome.
     pub(super) order: Option<SignedOrder>,
     /// The sealed batch.
-    pub(super) sealed: Sealed,
+    pub(super) sealed: SealedBatch,
     /// The ledger info that validators sign for the batch.
     pub(super) info: LedgerInfo,
     /// Digest of the ledger info.
@@ -24,7 +24,7 @@ pub(super) struct DurableOutcome {
 }
 
 impl DurableOutcome {
-    pub(super) fn new(order: Option<SignedOrder>, sealed: Sealed, info: LedgerInfo) -> DurableOutcome {
+    pub(super) fn new(order: Option<SignedOrder>, sealed: SealedBatch, info: LedgerInfo) -> DurableOutcome {
         DurableOutcome { order, sealed, token: info.digest(), info }
     }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use slipstream_eve::{NoOutcome, SignedOrder};
 use slipstream_executor::{
-    self as executor, Basis, ExecuteError, Interrupt, Layer, OrderedBatch, Sealed, Transaction, Trust, Way,
+    self as executor, BatchContext, ExecuteError, ExecutionMethod, Interrupt, Layer, OrderedBatch,
+    SealedBatch, Transaction, Trust,
 };
 use slipstream_storage::{Speculation, StorageError};
 use slipstream_types::{
@@ -69,7 +70,7 @@ impl From<RecordError> for Failure {
 /// An outcome that is computed, before its ledger info is known.
 pub(super) struct ComputedOutcome {
     pub(super) order: Option<SignedOrder>,
-    pub(super) sealed: Sealed,
+    pub(super) sealed: SealedBatch,
     pub(super) delta: Delta,
     pub(super) layer: Layer,
     pub(super) hashes: Vec<B256>,
@@ -102,7 +103,7 @@ impl Ledger {
             self.session.decode(&body).map_err(|source| ProposalError::Transactions { number, source })?;
         stop.spend(self.seams.takes(seams::Work::Execute, &transactions));
         let basis = self.basis(&base, order.view, order.timestamp_ms);
-        let way = if sequential { Way::Sequential } else { Way::Fitting };
+        let way = if sequential { ExecutionMethod::Sequential } else { ExecutionMethod::Fitting };
         let outcome = self.run(&base, &basis, &transactions, ordered, way, &stop.interrupt())?;
         let speculation = self.speculate(&base, &outcome.delta)?.ok_or(Failure::Overtaken)?;
         let mut sealed =
@@ -134,14 +135,14 @@ impl Ledger {
     fn run(
         &self,
         base: &ExecutionBase,
-        basis: &Basis<'_>,
+        basis: &BatchContext<'_>,
         transactions: &[Transaction],
         ordered: &Ordered,
-        way: Way,
+        way: ExecutionMethod,
         interrupt: &Interrupt,
     ) -> Result<executor::Outcome, Failure> {
         let number = ordered.order.order.number;
-        let Basis { timestamp_ms, proposer, .. } = *basis;
+        let BatchContext { timestamp_ms, proposer, .. } = *basis;
         let gas_limit = self.chain.rules_at(number, timestamp_ms).gas_limit;
         let hints = ordered.hints.as_ref();
         let batch =
@@ -156,7 +157,7 @@ impl Ledger {
             ExecuteError::Interrupted => Failure::Overtaken,
             source => ProposalError::Execute { number, source }.into(),
         })?;
-        Ok(self.as_the_machine_does(number, way == Way::Sequential, outcome))
+        Ok(self.as_the_machine_does(number, way == ExecutionMethod::Sequential, outcome))
     }
 
     /// Returns the outcome. If a simulator lets this machine err, it is as if the machine had executed another
@@ -214,7 +215,7 @@ impl Ledger {
         let made = ComputedOutcome {
             order,
             layer: Layer::of(&header, None, &changes),
-            sealed: Sealed { header, body, receipts, delta, hints: None },
+            sealed: SealedBatch { header, body, receipts, delta, hints: None },
             delta: changes,
             hashes: hashes(&opened),
             speculation,
@@ -224,7 +225,7 @@ impl Ledger {
     }
 
     /// Signs the hints, for nodes that keep them and cannot try them.
-    pub(super) fn vouch(&self, sealed: &mut Sealed) {
+    pub(super) fn vouch(&self, sealed: &mut SealedBatch) {
         let own = self.key.public();
         if let Some(index) = self.set.validators.iter().position(|it| it.public_key == own) {
             sealed.vouch(index as u16, &self.key);
@@ -232,9 +233,14 @@ impl Ledger {
     }
 
     /// The parts of the batch that are settled before its execution.
-    pub(super) fn basis<'a>(&self, base: &'a ExecutionBase, view: u64, timestamp_ms: u64) -> Basis<'a> {
+    pub(super) fn basis<'a>(
+        &self,
+        base: &'a ExecutionBase,
+        view: u64,
+        timestamp_ms: u64,
+    ) -> BatchContext<'a> {
         let parent: &BatchHeader = &base.parent.header;
-        Basis { parent, epoch: self.set.epoch, timestamp_ms, proposer: self.proposer(view) }
+        BatchContext { parent, epoch: self.set.epoch, timestamp_ms, proposer: self.proposer(view) }
     }
 
     /// Computes the state after the batch. Returns `None` if a batch was committed meanwhile: the batch's own root is

@@ -98,7 +98,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
 /// A certified batch, handed on for announcement to the fullnodes. This validator may not have committed it yet.
 #[derive(Clone, Debug)]
-pub struct Decided {
+pub struct DecidedBatch {
     /// Whether this validator is the primary of the view that decided the batch: the primary spreads it, and the others
     /// help.
     pub leads: bool,
@@ -163,7 +163,7 @@ impl Validator {
         set: ValidatorSet,
         transport: Arc<dyn Transport>,
         clock: Arc<dyn Clock>,
-        decided: mpsc::Sender<Decided>,
+        decided: mpsc::Sender<DecidedBatch>,
     ) -> Result<(Validator, Driver), ConsensusError> {
         let seams = Seams::default();
         Validator::simulated(seams, config, session, chain, store, pool, key, set, transport, clock, decided)
@@ -186,7 +186,7 @@ impl Validator {
         set: ValidatorSet,
         transport: Arc<dyn Transport>,
         clock: Arc<dyn Clock>,
-        decided: mpsc::Sender<Decided>,
+        decided: mpsc::Sender<DecidedBatch>,
     ) -> Result<(Validator, Driver), ConsensusError> {
         let public_key = key.public();
         let Some(index) = set.index_of(&public_key) else {

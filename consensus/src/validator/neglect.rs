@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use slipstream_executor::Room;
+use slipstream_executor::RemainingCapacity;
 use slipstream_types::{B256, BatchHeader, BatchNumber, ValidatorSet, limits};
 use tokio::time::Instant;
 
@@ -139,7 +139,7 @@ impl Neglect {
 impl Driver {
     /// Notes which transactions the primary should know from now on.
     pub(super) fn note_candidates(&mut self) {
-        let whole = Room { gas: u64::MAX, bytes: limits::BODY_BYTES_MAX };
+        let whole = RemainingCapacity { gas: u64::MAX, bytes: limits::BODY_BYTES_MAX };
         let best = self.pool.best(self.held.ahead(), whole);
         self.neglect.note_candidates(Instant::now(), best);
     }

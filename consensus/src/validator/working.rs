@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use slipstream_eve::{NoOutcome, SignedOrder, Work};
-use slipstream_executor::Room;
+use slipstream_executor::RemainingCapacity;
 use slipstream_types::{BatchHeader, BatchNumber, Digest, ValidatorSet, limits};
 use tokio::time::Instant;
 
@@ -107,14 +107,14 @@ impl Working {
         header: &BatchHeader,
         gas_limit: u64,
         took: Option<Duration>,
-    ) -> Option<Room> {
+    ) -> Option<RemainingCapacity> {
         let gas = match header.tx_count {
             0 => gas_limit,
             _ => gas_limit.saturating_sub(header.gas_used).min(LIGHT_GAS_MAX),
         };
         let is_short = header.tx_count == 0 || took.is_some_and(|took| took <= SHORT_MAX);
         let has_place = (header.tx_count as usize) < self.transactions_max;
-        (is_short && has_place).then_some(Room { gas, bytes: limits::BODY_BYTES_MAX })
+        (is_short && has_place).then_some(RemainingCapacity { gas, bytes: limits::BODY_BYTES_MAX })
     }
 
     /// Notes that work has ended. Returns whether it is still wanted.

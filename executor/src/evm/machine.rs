@@ -23,7 +23,7 @@ use super::{
     recorder::{ReadError, Recorder},
     state::ExecutionState,
     system_calls, words,
-    working_set::{Touched, WorkingSet},
+    working_set::{ReadSet, WorkingSet},
 };
 use crate::{
     error::{ExecuteError, Rejection},
@@ -82,7 +82,7 @@ pub(crate) struct FinishedBatch {
     /// The preimages of hashed slots among `hints`.
     pub(crate) preimages: Vec<Preimage>,
     /// The values that it read.
-    pub(crate) touched: Touched,
+    pub(crate) touched: ReadSet,
 }
 
 /// Why a transaction was not run. The machine is unchanged.

@@ -4,7 +4,7 @@ use super::machine::ExecutedTransaction;
 
 /// Ways to spoil a transaction that ran at the same time as one that it conflicts with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Bug {
+pub enum ConcurrencyBug {
     /// Its writes follow from the values before the conflicting transaction.
     LostUpdate,
     /// It writes nothing.
@@ -15,16 +15,16 @@ pub enum Bug {
 
 impl ExecutedTransaction {
     /// Applies the bug. `stale` is the result of the same transaction on outdated values.
-    pub(crate) fn spoil(&mut self, stale: &ExecutedTransaction, bug: Bug) {
+    pub(crate) fn spoil(&mut self, stale: &ExecutedTransaction, bug: ConcurrencyBug) {
         for (address, account) in self.state.iter_mut() {
             let before = stale.state.get(address);
             let changed = account.storage.iter_mut().filter(|(_, slot)| slot.is_changed());
             for (key, slot) in changed {
                 let stale = before.and_then(|account| account.storage.get(key));
                 match bug {
-                    Bug::SkippedIncrement => slot.present_value = slot.original_value,
-                    Bug::TornRead if !key.bit(0) => {}
-                    Bug::TornRead | Bug::LostUpdate => {
+                    ConcurrencyBug::SkippedIncrement => slot.present_value = slot.original_value,
+                    ConcurrencyBug::TornRead if !key.bit(0) => {}
+                    ConcurrencyBug::TornRead | ConcurrencyBug::LostUpdate => {
                         slot.present_value = stale.map_or(slot.present_value, |stale| stale.present_value);
                     }
                 }

@@ -27,7 +27,7 @@ type Order<K> = Vec<(u32, K)>;
 
 /// The rows that executing a batch read, with their values before the batch.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Touched {
+pub struct ReadSet {
     /// Rows in first-use order; `None` where the state has no row.
     pub rows: Vec<(StateKey, Option<StateValue>)>,
     /// Code by its hash, in the order of the hashes.
@@ -105,7 +105,7 @@ impl WorkingSet {
     }
 
     /// The same keys, with the values before the batch.
-    fn touched(&self) -> Touched {
+    fn touched(&self) -> ReadSet {
         let mut rows = Vec::new();
         let accounts = self.account_order.iter().filter_map(|(_, it)| Some((it, self.accounts.get(it)?)));
         for (address, reads) in accounts {
@@ -118,7 +118,7 @@ impl WorkingSet {
         }
         let mut codes: Vec<_> = self.codes.iter().map(|(hash, code)| (*hash, code.clone())).collect();
         codes.sort_unstable_by_key(|(hash, _)| *hash);
-        Touched { rows, codes }
+        ReadSet { rows, codes }
     }
 
     /// The hashed inputs, in the order of hashing.

@@ -25,7 +25,7 @@ use alloy_primitives::{
 use serde::{Deserialize, Serialize};
 use slipstream_types::{AccountValue, Delta, Digest, Hints, StateKey, StateValue};
 
-use crate::evm::{AnalysedCode, Touched};
+use crate::evm::{AnalysedCode, ReadSet};
 
 /// Memory of a row in bytes: key and value in a table that is at least half full, and the key once more in `ages`.
 const ROW_BYTES: usize = 320;
@@ -102,7 +102,7 @@ impl HotCache {
 
     /// Advances the cache by the batch whose header has the digest `batch`. A caller that executed the batch passes its
     /// reads. A caller that applied a delta has none, so only the changed keys count as touched.
-    pub fn apply(&mut self, parent: Digest, batch: Digest, touched: Option<&Touched>, delta: &Delta) {
+    pub fn apply(&mut self, parent: Digest, batch: Digest, touched: Option<&ReadSet>, delta: &Delta) {
         self.move_on(self.at == Some(parent), batch);
         let mut keys = Vec::new();
         if let Some(touched) = touched {

@@ -6,7 +6,7 @@ use alloy_primitives::{B256, Bytes, keccak256, map::HashMap};
 use slipstream_types::{BatchHeader, BatchNumber, Delta, Digest, StateKey, StateValue};
 
 use crate::{
-    evm::{AnalysedCode, Touched},
+    evm::{AnalysedCode, ReadSet},
     hot::HotCache,
 };
 
@@ -48,7 +48,7 @@ struct Row {
 impl Layer {
     /// Makes the layer of one batch. A caller that executed the batch passes its reads too; a caller that has only the
     /// delta passes `None`.
-    pub fn of(header: &BatchHeader, touched: Option<&Touched>, delta: &Delta) -> Layer {
+    pub fn of(header: &BatchHeader, touched: Option<&ReadSet>, delta: &Delta) -> Layer {
         let mut layer = Layer {
             parent: header.parent,
             digests: Vec::new(),
@@ -66,12 +66,12 @@ impl Layer {
     ///
     /// # Panics
     /// If the batch does not continue the layer's last one.
-    pub fn extend(&mut self, header: &BatchHeader, touched: Option<&Touched>, delta: &Delta) {
+    pub fn extend(&mut self, header: &BatchHeader, touched: Option<&ReadSet>, delta: &Delta) {
         assert_eq!(header.parent, self.tip(), "batch {} does not continue the layer", header.number);
         self.put(header, touched, delta);
     }
 
-    fn put(&mut self, header: &BatchHeader, touched: Option<&Touched>, delta: &Delta) {
+    fn put(&mut self, header: &BatchHeader, touched: Option<&ReadSet>, delta: &Delta) {
         self.digests.push(header.digest());
         self.header.clone_from(header);
         if let Some(touched) = touched {
@@ -84,7 +84,7 @@ impl Layer {
         }
     }
 
-    fn put_read(&mut self, touched: &Touched) {
+    fn put_read(&mut self, touched: &ReadSet) {
         for (key, value) in &touched.rows {
             if self.bytes() < READ_BYTES_MAX || self.places.contains_key(key) {
                 self.put_row(*key, *value);

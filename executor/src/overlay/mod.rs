@@ -21,7 +21,7 @@ pub use self::{
     layer::Layer,
     state::{LayeredState, State},
 };
-use crate::evm::{AnalysedCode, Touched};
+use crate::evm::{AnalysedCode, ReadSet};
 
 /// A stack of layers, each built on the one before it. A clone shares the layers, so it costs next to nothing.
 ///
@@ -48,7 +48,7 @@ impl Overlay {
     }
 
     /// As [`Overlay::push`], but adds the batch to the newest layer. It can be rolled back only with that layer.
-    pub fn extend(&mut self, header: &BatchHeader, touched: Option<&Touched>, delta: &Delta) {
+    pub fn extend(&mut self, header: &BatchHeader, touched: Option<&ReadSet>, delta: &Delta) {
         match self.layers.last_mut().filter(|layer| layer.tip() == header.parent) {
             Some(layer) => Arc::make_mut(layer).extend(header, touched, delta),
             None => self.push(Arc::new(Layer::of(header, touched, delta))),

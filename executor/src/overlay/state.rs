@@ -12,7 +12,7 @@ use crate::{
     evm::{AnalysedCode, ExecutionState},
     hot::HotCache,
     interrupt::Interrupt,
-    prefetch::Warm,
+    prefetch::WarmState,
 };
 
 /// The state after a batch: a committed state, with the changes of the batches since then.
@@ -66,7 +66,7 @@ impl<'a> State<'a> {
 
     /// The reader below the layers: the committed state, or rows that were read ahead from a state that this one
     /// [covers](State::covers).
-    pub(crate) fn base<'b>(&self, warm: Option<&'b Warm>) -> &'b dyn ExecutionState
+    pub(crate) fn base<'b>(&self, warm: Option<&'b WarmState>) -> &'b dyn ExecutionState
     where
         'a: 'b,
     {

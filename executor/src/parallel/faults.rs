@@ -1,16 +1,16 @@
-//! [`Faults`]: injects concurrency bugs, to test whether replicas mask them. A node has none: only code that makes its
+//! [`InjectedFaults`]: injects concurrency bugs, to test whether replicas mask them. A node has none: only code that makes its
 //! own [`Workers`](super::Workers) can add them.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use alloy_primitives::B256;
 
-use crate::evm::Bug;
+use crate::evm::ConcurrencyBug;
 
-/// A [`Bug`] at a rate. It leaves alone transactions that ran ahead and whose reads hold, and everything on one thread.
+/// A [`ConcurrencyBug`] at a rate. It leaves alone transactions that ran ahead and whose reads hold, and everything on one thread.
 #[derive(Debug)]
-pub struct Faults {
-    bug: Bug,
+pub struct InjectedFaults {
+    bug: ConcurrencyBug,
     /// Share of transactions that go wrong, out of 2^32.
     rate: u64,
     seed: u64,
@@ -21,17 +21,17 @@ pub struct Faults {
     struck: AtomicU64,
 }
 
-impl Faults {
+impl InjectedFaults {
     /// Spoils a share `rate` of the conflicting transactions that run side by side; the seed decides which.
-    pub fn new(bug: Bug, rate: f64, seed: u64) -> Faults {
+    pub fn new(bug: ConcurrencyBug, rate: f64, seed: u64) -> InjectedFaults {
         let rate = (rate.clamp(0.0, 1.0) * (1u64 << 32) as f64) as u64;
-        Faults { bug, rate, seed, by_transaction: false, met: 0.into(), struck: 0.into() }
+        InjectedFaults { bug, rate, seed, by_transaction: false, met: 0.into(), struck: 0.into() }
     }
 
-    /// As [`Faults::new`], but deterministic: if two instances with equal seeds run the same conflicting transaction,
+    /// As [`InjectedFaults::new`], but deterministic: if two instances with equal seeds run the same conflicting transaction,
     /// both fail or both succeed.
-    pub fn alike(bug: Bug, rate: f64, seed: u64) -> Faults {
-        Faults { by_transaction: true, ..Faults::new(bug, rate, seed) }
+    pub fn alike(bug: ConcurrencyBug, rate: f64, seed: u64) -> InjectedFaults {
+        InjectedFaults { by_transaction: true, ..InjectedFaults::new(bug, rate, seed) }
     }
 
     /// Returns the number of conflicting transactions that ran side by side so far, and the number of these that went
@@ -41,7 +41,7 @@ impl Faults {
     }
 
     /// The bug that spoils this transaction now, or `None`.
-    pub(super) fn strike(&self, hash: &B256) -> Option<Bug> {
+    pub(super) fn strike(&self, hash: &B256) -> Option<ConcurrencyBug> {
         let met = self.met.fetch_add(1, Relaxed);
         let step = if self.by_transaction {
             hash.0.first_chunk().map_or(0, |it| u64::from_le_bytes(*it))
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn faults_that_are_alike_strike_the_same_transactions() {
         let struck = |seed| {
-            let faults = Faults::alike(Bug::TornRead, 0.25, seed);
+            let faults = InjectedFaults::alike(ConcurrencyBug::TornRead, 0.25, seed);
             // In any order, and any number of times.
             let hashes = (0..2_000u16).rev().map(|index| alloy_primitives::keccak256(index.to_le_bytes()));
             let struck: Vec<B256> = hashes.filter(|hash| faults.strike(hash).is_some()).collect();
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn faults_strike_at_their_rate() {
         for (rate, least, most) in [(0.0, 0, 0), (0.25, 2_300, 2_700), (1.0, 10_000, 10_000)] {
-            let faults = Faults::new(Bug::LostUpdate, rate, 7);
+            let faults = InjectedFaults::new(ConcurrencyBug::LostUpdate, rate, 7);
             let struck = (0..10_000).filter(|_| faults.strike(&B256::ZERO).is_some()).count() as u64;
             assert!((least..=most).contains(&struck), "{rate}: {struck}");
             assert_eq!(faults.counts(), (10_000, struck));

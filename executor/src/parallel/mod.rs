@@ -34,8 +34,8 @@ use self::{
     plan::Plan,
 };
 pub use self::{
-    faults::Faults,
-    workers::{Eager, Workers},
+    faults::InjectedFaults,
+    workers::{ForcedMethod, Workers},
 };
 use crate::{
     error::ExecuteError,
@@ -74,7 +74,7 @@ pub fn execute_parallel(
     if eager.is_none() && !plan.has_enough_to_do() {
         return Ok((outcome::execute(state, env, transactions)?, ParallelStats::default()));
     }
-    if eager != Some(Eager::Ahead)
+    if eager != Some(ForcedMethod::Ahead)
         && let Some(groups) = Groups::new(&plan, transactions, env, workers.threads())
         && (eager.is_some() || (groups.is_worthwhile() && workers.may_group()))
     {
@@ -82,7 +82,7 @@ pub fn execute_parallel(
             return Ok(done);
         }
         workers.pause_groups();
-    } else if eager == Some(Eager::Ahead) || plan.is_worthwhile(workers.threads()) {
+    } else if eager == Some(ForcedMethod::Ahead) || plan.is_worthwhile(workers.threads()) {
         return run_ahead_of_turn(state, env, transactions, plan, workers);
     }
     Ok((outcome::execute(state, env, transactions)?, ParallelStats::default()))
@@ -151,7 +151,7 @@ fn lead(
     versions: &Versions<'_>,
     board: &Board,
     transactions: &[Transaction],
-    faults: Option<&Faults>,
+    faults: Option<&InjectedFaults>,
 ) -> Result<(Outcome, ParallelStats), ExecuteError> {
     let mut batch = Batch::new(Machine::sharing(versions)?, versions.env());
     let mut speculator = Speculator::new(versions);
@@ -203,7 +203,7 @@ fn settle(
     index: usize,
     transaction: &Transaction,
     result: board::Result,
-    faults: Option<&Faults>,
+    faults: Option<&InjectedFaults>,
 ) -> Result<(), Refusal> {
     let mut spoilt = None;
     if let Some((mut done, reads)) = result {

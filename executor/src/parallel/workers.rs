@@ -7,7 +7,7 @@ use std::sync::{
 
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 
-use super::Faults;
+use super::InjectedFaults;
 
 /// Batches without groups after grouping failed. It bounds the cost of a peer that names too few conflicts: one
 /// execution in this number of batches.
@@ -19,15 +19,15 @@ const GROUPS_PAUSE_BATCHES: u32 = 64;
 pub struct Workers {
     /// `None` for one thread, which is the caller's.
     helpers: Option<ThreadPool>,
-    eager: Option<Eager>,
-    faults: Option<Arc<Faults>>,
+    eager: Option<ForcedMethod>,
+    faults: Option<Arc<InjectedFaults>>,
     /// Batches still to execute without groups.
     groups_pause: AtomicU32,
 }
 
 /// Forces one method for every batch, even if it gains nothing: for tests and measurements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Eager {
+pub enum ForcedMethod {
     /// Transactions run ahead of their turn.
     Ahead,
     /// Groups run side by side, if the batch has more than one.
@@ -49,21 +49,21 @@ impl Workers {
     }
 
     /// Uses the helpers for every batch, by this method.
-    pub fn eager(self, eager: Eager) -> Workers {
+    pub fn eager(self, eager: ForcedMethod) -> Workers {
         Workers { eager: Some(eager), ..self }
     }
 
     /// Injects faults into conflicting transactions that run ahead of their turn: measures which faults replicas mask.
     #[doc(hidden)]
-    pub fn with_faults(self, faults: Arc<Faults>) -> Workers {
+    pub fn with_faults(self, faults: Arc<InjectedFaults>) -> Workers {
         Workers { faults: Some(faults), ..self }
     }
 
-    pub(super) fn faults(&self) -> Option<&Faults> {
+    pub(super) fn faults(&self) -> Option<&InjectedFaults> {
         self.faults.as_deref()
     }
 
-    pub(super) fn eagerness(&self) -> Option<Eager> {
+    pub(super) fn eagerness(&self) -> Option<ForcedMethod> {
         self.eager.filter(|_| self.helpers.is_some())
     }
 

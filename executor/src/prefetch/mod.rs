@@ -9,15 +9,15 @@
 //! ```
 //!
 //! Keys are read in chunks: first-use order decides which chunk comes first, and the table's order how a chunk is read.
-//! No key is read twice through one [`Warm`]. The batches that execute next come first. [`PrefetchLimits`] bounds the
+//! No key is read twice through one [`WarmState`]. The batches that execute next come first. [`PrefetchLimits`] bounds the
 //! read-ahead, so memory and wasted reads stay bounded however many batches wait.
 //!
 //! Hints are advice from strangers. A missing or wrong hint costs a plain read, and a surplus hint costs a useless one.
 //! Results never change: every value comes from one fixed state, which also answers the misses.
 //!
-//! Hints with values ([`Wanted::values`]) are the exception, for callers that ask for it. The hint's value answers a
+//! Hints with values ([`PrefetchRequest::values`]) are the exception, for callers that ask for it. The hint's value answers a
 //! read of a key that is not loaded yet, and the key's row is loaded all the same. Results from such answers count only
-//! once [`Warm::confirm`] has compared them.
+//! once [`WarmState::confirm`] has compared them.
 
 mod load;
 mod pace;
@@ -35,12 +35,12 @@ pub(crate) use self::pace::{Pace, ReadCounts, SLOW};
 pub use self::{
     pool::Prefetcher,
     probe::PrefetchBackend,
-    warm::{PrefetchStats, Warm, WarmStats},
+    warm::{PrefetchStats, WarmState, WarmStats},
 };
 
 /// The keys and code to read ahead for a batch.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Wanted {
+pub struct PrefetchRequest {
     /// Accounts and slots, in the order in which they are needed. Duplicates count once.
     pub keys: Vec<StateKey>,
     /// Code by its Keccak-256.
@@ -48,16 +48,16 @@ pub struct Wanted {
     /// Accounts among the keys whose code is needed too: their rows hold its hash.
     pub codes_of: Vec<Address>,
     /// Values that hints claim for some of the keys. Execution does not wait for those keys, and its result must be
-    /// confirmed ([`Warm::confirm`]).
+    /// confirmed ([`WarmState::confirm`]).
     pub values: Vec<RowBefore>,
     /// Whether the keys were read a moment ago. Their read times then say nothing about the disk.
     pub was_read: bool,
 }
 
-impl From<&Hints> for Wanted {
-    fn from(hints: &Hints) -> Wanted {
+impl From<&Hints> for PrefetchRequest {
+    fn from(hints: &Hints) -> PrefetchRequest {
         let (keys, codes_of) = (hints.keys().collect(), hints.codes().collect());
-        Wanted { keys, codes_of, ..Wanted::default() }
+        PrefetchRequest { keys, codes_of, ..PrefetchRequest::default() }
     }
 }
 

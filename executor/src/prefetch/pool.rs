@@ -12,7 +12,7 @@ use slipstream_storage::{StateReader, StorageError};
 use slipstream_types::BatchNumber;
 
 use super::{
-    Pace, PrefetchBackend, PrefetchLimits, Wanted, Warm,
+    Pace, PrefetchBackend, PrefetchLimits, PrefetchRequest, WarmState,
     load::{Load, SORTED_KEYS},
     probe::Probe,
 };
@@ -60,11 +60,11 @@ impl Prefetcher {
         &self,
         number: BatchNumber,
         reader: R,
-        wanted: Wanted,
-    ) -> Warm<R> {
+        wanted: PrefetchRequest,
+    ) -> WarmState<R> {
         let load = Arc::new(Load::new(reader, wanted));
         let id = self.pool.push(number, Arc::clone(&load) as Arc<dyn Job>);
-        Warm::new(load, Some(Ticket { pool: Arc::clone(&self.pool), id }))
+        WarmState::new(load, Some(Ticket { pool: Arc::clone(&self.pool), id }))
     }
 
     /// The judgement whether reading ahead is worth its cost. If it is not, callers may skip it.

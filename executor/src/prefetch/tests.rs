@@ -100,8 +100,11 @@ fn state(count: u64) -> MemoryState {
     state
 }
 
-fn wanted(slots: std::ops::Range<u64>) -> Wanted {
-    Wanted { keys: slots.map(|index| StateKey::Slot(CONTRACT, slot(index))).collect(), ..Wanted::default() }
+fn wanted(slots: std::ops::Range<u64>) -> PrefetchRequest {
+    PrefetchRequest {
+        keys: slots.map(|index| StateKey::Slot(CONTRACT, slot(index))).collect(),
+        ..PrefetchRequest::default()
+    }
 }
 
 fn prefetcher(limits: PrefetchLimits) -> Prefetcher {
@@ -169,7 +172,11 @@ fn what_is_told_is_confirmed_later() {
     let mut values: Vec<_> =
         (0..601).map(|index| (StateKey::Slot(CONTRACT, slot(index)), value(index))).collect();
     (values[3].1, values[500].1, values[600].1) = (value(4), None, value(1));
-    let warm = prefetcher.read_ahead(BatchNumber::new(1), gate.clone(), Wanted { values, ..wanted(0..601) });
+    let warm = prefetcher.read_ahead(
+        BatchNumber::new(1),
+        gate.clone(),
+        PrefetchRequest { values, ..wanted(0..601) },
+    );
     until("the first chunk is begun", || gate.arrived() == 1);
     let read = |index: u64| warm.slot(&CONTRACT, &slot(index)).unwrap();
     // The last one is wrong too, and nothing reads it.
@@ -199,7 +206,7 @@ fn what_is_told_is_confirmed_later() {
 #[test]
 fn what_is_read_is_not_taken_from_hints() {
     let values = vec![(StateKey::Slot(CONTRACT, slot(1)), None)];
-    let warm = Warm::complete(state(9), Wanted { values, ..wanted(1..10) }).unwrap();
+    let warm = WarmState::complete(state(9), PrefetchRequest { values, ..wanted(1..10) }).unwrap();
     assert_eq!(warm.slot(&CONTRACT, &slot(1)).unwrap(), U256::from(1));
     assert_eq!((warm.stats().shipped, warm.confirm().unwrap()), (0, vec![]));
 }
@@ -214,7 +221,7 @@ fn code_is_read_through_what_is_told_of_its_account() {
     let prefetcher = prefetcher(PrefetchLimits { threads: 1, ..PrefetchLimits::default() });
     let key = StateKey::Account(CONTRACT);
     let (keys, values) = (vec![key], vec![(key, Some(row))]);
-    let wanted = Wanted { keys, values, codes_of: vec![CONTRACT], ..Wanted::default() };
+    let wanted = PrefetchRequest { keys, values, codes_of: vec![CONTRACT], ..PrefetchRequest::default() };
     let warm = prefetcher.read_ahead(BatchNumber::new(1), gate.clone(), wanted);
     until("the row is waited for", || gate.arrived() == 1);
     assert_eq!(warm.prefetched().codes, 1);
@@ -253,7 +260,7 @@ fn a_failed_read_is_left_to_execution() {
     until("reading was tried", || gate.arrived() == 1);
     // Single rows do not fail.
     assert_eq!(warm.slot(&CONTRACT, &slot(5)).unwrap(), U256::from(5));
-    assert!(Warm::complete(gate, wanted(1..11)).is_err());
+    assert!(WarmState::complete(gate, wanted(1..11)).is_err());
 }
 
 /// Goal: code is found through the account's row, and read once.
@@ -264,7 +271,11 @@ fn code_is_read_through_its_account() {
     let account = AccountValue { code_hash: Some(hash), ..AccountValue::default() };
     state.insert(StateKey::Account(CONTRACT), StateValue::Account(account));
     let keys = vec![StateKey::Account(CONTRACT)];
-    let warm = Warm::complete(state, Wanted { keys, codes_of: vec![CONTRACT], ..Wanted::default() }).unwrap();
+    let warm = WarmState::complete(
+        state,
+        PrefetchRequest { keys, codes_of: vec![CONTRACT], ..PrefetchRequest::default() },
+    )
+    .unwrap();
     assert_eq!(warm.prefetched().codes, 1);
     assert_eq!(warm.code(&hash).unwrap().unwrap().len(), 2);
     assert_eq!(warm.code(&Digest([9; 32])).unwrap(), None);

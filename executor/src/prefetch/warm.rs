@@ -1,4 +1,4 @@
-//! [`Warm`]: a state with the rows that were read ahead from it.
+//! [`WarmState`]: a state with the rows that were read ahead from it.
 
 use std::{
     fmt,
@@ -13,7 +13,7 @@ use slipstream_storage::{StateReader, StorageError, View};
 use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue};
 
 use super::{
-    PrefetchBackend, Wanted,
+    PrefetchBackend, PrefetchRequest,
     load::{Answer, Load, SORTED_KEYS},
     pool::Ticket,
 };
@@ -21,7 +21,7 @@ use crate::evm::ExecutionState;
 
 /// A reader over the read-ahead of one batch, from one state. Misses go to the underlying reader, a view of one fixed
 /// version; so warm data is always of that version. Dropping it ends the reading.
-pub struct Warm<R = View> {
+pub struct WarmState<R = View> {
     load: Arc<Load<R>>,
     /// `None` if no thread reads ahead for it.
     _ticket: Option<Ticket>,
@@ -56,17 +56,17 @@ pub struct WarmStats {
     pub waited: u64,
     /// Hits that execution read itself, because no thread had begun to.
     pub claimed: u64,
-    /// Hits that [`Wanted::values`] answered.
+    /// Hits that [`PrefetchRequest::values`] answered.
     pub shipped: u64,
 }
 
-impl<R> fmt::Debug for Warm<R> {
+impl<R> fmt::Debug for WarmState<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Warm, {:?}", self.stats())
     }
 }
 
-impl<R> Warm<R> {
+impl<R> WarmState<R> {
     pub(super) fn new(load: Arc<Load<R>>, ticket: Option<Ticket>) -> Self {
         Self {
             load,
@@ -91,29 +91,29 @@ impl<R> Warm<R> {
     }
 }
 
-impl<R: StateReader> Warm<R> {
+impl<R: StateReader> WarmState<R> {
     /// Reads all wanted keys now, on this thread.
     ///
     /// # Errors
     /// Only if a read fails; no hint can cause an error.
-    pub fn complete(reader: R, wanted: Wanted) -> Result<Self, StorageError> {
+    pub fn complete(reader: R, wanted: PrefetchRequest) -> Result<Self, StorageError> {
         let load = Arc::new(Load::new(reader, wanted));
         while load.read_some(PrefetchBackend::MultiGet, SORTED_KEYS, None)?.is_some() {}
-        Ok(Warm::new(load, None))
+        Ok(WarmState::new(load, None))
     }
 
-    /// Reads nothing ahead. A read is answered by a wanted value, or by a plain read. [`Warm::confirm`] later reads the
+    /// Reads nothing ahead. A read is answered by a wanted value, or by a plain read. [`WarmState::confirm`] later reads the
     /// rows that values answered.
-    pub fn deferred(reader: R, wanted: Wanted) -> Self {
-        Warm::new(Arc::new(Load::new(reader, wanted)), None)
+    pub fn deferred(reader: R, wanted: PrefetchRequest) -> Self {
+        WarmState::new(Arc::new(Load::new(reader, wanted)), None)
     }
 
-    /// Whether [`Warm::confirm`] would neither read nor wait.
+    /// Whether [`WarmState::confirm`] would neither read nor wait.
     pub fn is_confirmable(&self) -> bool {
         self.load.is_confirmable()
     }
 
-    /// Compares the answers of [`Wanted::values`] with the reader's rows, and returns the keys with wrong answers. If
+    /// Compares the answers of [`PrefetchRequest::values`] with the reader's rows, and returns the keys with wrong answers. If
     /// there are any, the results of reading here must be discarded. Call it after the last read here. It waits for
     /// reads in flight, and reads the rest many rows at a time.
     ///
@@ -123,7 +123,7 @@ impl<R: StateReader> Warm<R> {
         self.load.confirm()
     }
 
-    /// Stops answering with [`Wanted::values`]. Earlier answers of that kind need no confirmation any more.
+    /// Stops answering with [`PrefetchRequest::values`]. Earlier answers of that kind need no confirmation any more.
     pub fn distrust(&self) {
         self.load.distrust();
     }
@@ -166,7 +166,7 @@ impl<R: StateReader> Warm<R> {
     }
 }
 
-impl<R: StateReader> StateReader for Warm<R> {
+impl<R: StateReader> StateReader for WarmState<R> {
     fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
         match self.wanted(&StateKey::Account(*address))? {
             Some(None) => Ok(None),
@@ -195,4 +195,4 @@ impl<R: StateReader> StateReader for Warm<R> {
     }
 }
 
-impl<R: StateReader> ExecutionState for Warm<R> {}
+impl<R: StateReader> ExecutionState for WarmState<R> {}

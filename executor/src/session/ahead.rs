@@ -2,7 +2,7 @@
 
 use slipstream_storage::{StorageError, View};
 use slipstream_types::{
-    Address, BatchHeader, BatchNumber, Blob, Conflicts, Digest, Hints, StateKey, hints::Decoded,
+    Address, BatchHeader, BatchNumber, Blob, Conflicts, Digest, Hints, StateKey, hints::DecodedHints,
 };
 
 use super::{Session, prediction_state::PredictionState};
@@ -13,7 +13,7 @@ use crate::{
     hot,
     overlay::{Overlay, State},
     prediction::Prediction,
-    prefetch::{Wanted, Warm, WarmStats},
+    prefetch::{PrefetchRequest, WarmState, WarmStats},
     transaction::Transaction,
 };
 
@@ -72,7 +72,7 @@ pub enum Trust {
 #[derive(Debug, Default)]
 pub struct Ahead {
     /// `None` if no read-ahead was begun, or once it is released.
-    warm: Option<Warm>,
+    warm: Option<WarmState>,
     /// Digest of the header of the batch after which the rows are read.
     at: Digest,
     /// The conflicts of the batch, if several threads may execute it.
@@ -94,7 +94,7 @@ pub struct AheadUse {
 
 impl AheadUse {
     /// The use that an execution made of the read-ahead; `before` has the counts before it.
-    pub(super) fn since(before: WarmStats, warm: &Warm) -> AheadUse {
+    pub(super) fn since(before: WarmStats, warm: &WarmState) -> AheadUse {
         let (after, read) = (warm.stats(), warm.prefetched());
         let (used, missed) = (after.hits - before.hits, after.misses - before.misses);
         AheadUse { named: (read.keys + read.codes) as u64, used, reads: used + missed }
@@ -113,22 +113,22 @@ impl Ahead {
     }
 
     /// The read-ahead, if it serves a batch on that state.
-    pub(super) fn warm(&self, state: &State<'_>) -> Option<&Warm> {
+    pub(super) fn warm(&self, state: &State<'_>) -> Option<&WarmState> {
         self.warm.as_ref().filter(|_| state.covers(self.at))
     }
 
     /// Whether [`Ahead::confirm`] would neither read nor wait.
     pub fn is_confirmable(&self) -> bool {
-        self.warm.as_ref().is_none_or(Warm::is_confirmable)
+        self.warm.as_ref().is_none_or(WarmState::is_confirmable)
     }
 
     /// Compares the values of hints that execution used with the store's rows. Returns the keys of wrong ones. See
-    /// [`Warm::confirm`].
+    /// [`WarmState::confirm`].
     ///
     /// # Errors
     /// If a read fails.
     pub fn confirm(&self) -> Result<Vec<StateKey>, StorageError> {
-        self.warm.as_ref().map_or(Ok(Vec::new()), Warm::confirm)
+        self.warm.as_ref().map_or(Ok(Vec::new()), WarmState::confirm)
     }
 
     /// Stops using values of hints, and forgets those that were used.
@@ -174,9 +174,9 @@ impl Session {
         let decoded = opened.or_else(|| {
             let foretold = self.predict(batch, base, overlay)?;
             let conflicts = uses_conflicts.then(|| foretold.conflicts(batch.transactions));
-            Some(Decoded { hints: foretold.hints, conflicts, ..Decoded::default() })
+            Some(DecodedHints { hints: foretold.hints, conflicts, ..DecodedHints::default() })
         });
-        let Some(Decoded { mut hints, conflicts, mut values }) = decoded else {
+        let Some(DecodedHints { mut hints, conflicts, mut values }) = decoded else {
             let conflicts = uses_conflicts.then(|| announced_conflicts(batch.transactions));
             return Ok(Ahead { conflicts, ..Ahead::default() });
         };
@@ -185,7 +185,7 @@ impl Session {
             values.clear();
         }
         let was_read = !is_hinted && self.predictor.reads();
-        let wanted = Wanted { values, was_read, ..Wanted::from(&hints) };
+        let wanted = PrefetchRequest { values, was_read, ..PrefetchRequest::from(&hints) };
         // Without hints, the transactions themselves show enough conflicts to begin with.
         let conflicts =
             uses_conflicts.then(|| conflicts.unwrap_or_else(|| announced_conflicts(batch.transactions)));
@@ -207,7 +207,7 @@ impl Session {
         let foretold = if self.reads_candidates_ahead() { self.predict(batch, base, overlay) } else { None };
         let Some(Prediction { mut hints, .. }) = foretold else { return Ok(Ahead::default()) };
         self.leave_out(&mut hints, overlay);
-        let wanted = Wanted { was_read: self.predictor.reads(), ..Wanted::from(&hints) };
+        let wanted = PrefetchRequest { was_read: self.predictor.reads(), ..PrefetchRequest::from(&hints) };
         let warm = Some(self.read_ahead(batch.number, base.clone(), wanted)?);
         Ok(Ahead { warm, at: base.head().digest(), ..Ahead::default() })
     }
@@ -219,7 +219,7 @@ impl Session {
         prefetcher.is_some() && self.predictor.predicts()
     }
 
-    fn open(&self, batch: &OrderedBatch<'_>) -> Option<Decoded> {
+    fn open(&self, batch: &OrderedBatch<'_>) -> Option<DecodedHints> {
         let blob = batch.hints.filter(|_| self.hints != HintsMode::Off)?;
         open_hints(blob, batch.gas_max, batch.proposer, batch.transactions).ok()
     }
@@ -244,11 +244,16 @@ impl Session {
 
     /// Reads while the batches before it execute. Without threads, it reads now, or defers the reads if the hints ship
     /// values.
-    fn read_ahead(&self, number: BatchNumber, base: View, wanted: Wanted) -> Result<Warm, StorageError> {
+    fn read_ahead(
+        &self,
+        number: BatchNumber,
+        base: View,
+        wanted: PrefetchRequest,
+    ) -> Result<WarmState, StorageError> {
         match &self.prefetcher {
             Some(prefetcher) => Ok(prefetcher.read_ahead(number, base, wanted)),
-            None if wanted.values.is_empty() => Warm::complete(base, wanted),
-            None => Ok(Warm::deferred(base, wanted)),
+            None if wanted.values.is_empty() => WarmState::complete(base, wanted),
+            None => Ok(WarmState::deferred(base, wanted)),
         }
     }
 }

@@ -46,8 +46,8 @@ use crate::{
     outcome::{self, Outcome},
     overlay::{Layer, State},
     parallel::{self, ParallelStats, Workers},
-    prefetch::{Prefetcher, Warm},
-    seal::Basis,
+    prefetch::{Prefetcher, WarmState},
+    seal::BatchContext,
     senders::Senders,
     transaction::Transaction,
 };
@@ -111,7 +111,7 @@ impl SessionError {
 
 /// How many threads execute a batch. The outcome is the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum ExecutionMethod {
     /// The configured threads, in the way that the conflicts suggest to be fastest.
     Fitting,
     /// One thread, transaction by transaction: after validators came to different outcomes.
@@ -200,10 +200,10 @@ impl Session {
     pub fn execute(
         &self,
         ahead: &Ahead,
-        basis: &Basis<'_>,
+        basis: &BatchContext<'_>,
         transactions: &[Transaction],
         state: &State<'_>,
-        way: Way,
+        way: ExecutionMethod,
     ) -> Result<BatchExecution, ExecuteError> {
         self.execute_until(&Interrupt::never(), ahead, basis, transactions, state, way)
     }
@@ -216,19 +216,19 @@ impl Session {
         &self,
         interrupt: &Interrupt,
         ahead: &Ahead,
-        basis: &Basis<'_>,
+        basis: &BatchContext<'_>,
         transactions: &[Transaction],
         state: &State<'_>,
-        way: Way,
+        way: ExecutionMethod,
     ) -> Result<BatchExecution, ExecuteError> {
         debug_assert_eq!(basis.parent.digest(), state.tip(), "the state is not that of the batch's parent");
         let env = basis.env(&self.chain);
         let warm = ahead.warm(state);
-        let before = warm.map(Warm::stats).unwrap_or_default();
+        let before = warm.map(WarmState::stats).unwrap_or_default();
         let (hot, base) = (self.hot(), self.stalls.of(state.base(warm)));
         let reader = state.reader_with(&hot.cache, &base).watched(self.predictor.watch());
         let reader = reader.interrupted_by(interrupt.clone());
-        let (outcome, parallel) = match ahead.conflicts().filter(|_| way == Way::Fitting) {
+        let (outcome, parallel) = match ahead.conflicts().filter(|_| way == ExecutionMethod::Fitting) {
             Some(conflicts) => {
                 parallel::execute_parallel(&reader, &env, transactions, conflicts, &self.workers)?
             }
@@ -249,14 +249,14 @@ impl Session {
         &self,
         clock: &mut dyn BuildClock,
         ahead: &Ahead,
-        basis: &Basis<'_>,
+        basis: &BatchContext<'_>,
         candidates: &mut dyn Candidates,
         limits: &BuildLimits,
         state: &State<'_>,
     ) -> Result<(AssembledBatch, AheadUse), ExecuteError> {
         debug_assert_eq!(basis.parent.digest(), state.tip(), "the state is not that of the batch's parent");
         let warm = ahead.warm(state);
-        let before = warm.map(Warm::stats).unwrap_or_default();
+        let before = warm.map(WarmState::stats).unwrap_or_default();
         let (hot, base) = (self.hot(), self.stalls.of(state.base(warm)));
         let reader = state.reader_with(&hot.cache, &base).watched(self.predictor.watch());
         let reader = reader.interrupted_by(clock.interrupt());
@@ -269,7 +269,7 @@ impl Session {
     }
 
     /// Records the times of plain reads, which show whether reading ahead would have paid.
-    fn noted(&self, warm: Option<&Warm>, reads: &TimedReader<'_>) {
+    fn noted(&self, warm: Option<&WarmState>, reads: &TimedReader<'_>) {
         if let (Some(prefetcher), None) = (&self.prefetcher, warm) {
             prefetcher.pace().executed(reads.reads());
         }

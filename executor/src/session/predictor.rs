@@ -17,7 +17,7 @@ use slipstream_types::{B256, ChainConfig, Digest, StateKey, StateValue};
 use super::{OrderedBatch, SessionError};
 use crate::{
     config::ExecutorConfig,
-    evm::{BatchEnv, Touched},
+    evm::{BatchEnv, ReadSet},
     prediction::{Prediction, predict_batch},
     transaction::Transaction,
 };
@@ -109,7 +109,7 @@ impl BatchPredictor {
     }
 
     /// Counts the calls that a batch's transactions made to contracts, and analyses some contracts that are called often.
-    pub(super) fn learn(&self, transactions: &[Transaction], touched: &Touched) {
+    pub(super) fn learn(&self, transactions: &[Transaction], touched: &ReadSet) {
         if self.mode != PredictMode::Full {
             return;
         }
@@ -142,7 +142,7 @@ impl BatchPredictor {
 }
 
 /// Number of transactions that call each code.
-fn calls(transactions: &[Transaction], touched: &Touched) -> HashMap<Digest, u32> {
+fn calls(transactions: &[Transaction], touched: &ReadSet) -> HashMap<Digest, u32> {
     let mut by_address = HashMap::<Address, u32>::default();
     for to in transactions.iter().filter_map(Transaction::to) {
         *by_address.entry(to).or_default() += 1;

@@ -13,7 +13,7 @@ use alloy_consensus::TxEip1559;
 use alloy_primitives::{B256, Bytes, TxKind};
 use slipstream_executor::{
     AssembledBatch, BatchEnv, BuildClock, BuildLimits, Candidates, ExecuteError, ExecutionState, Interrupt,
-    Outcome, Rejection, Room, Touched, Transaction, build, build_by, execute,
+    Outcome, ReadSet, Rejection, RemainingCapacity, Transaction, build, build_by, execute,
 };
 use slipstream_storage::{MemoryState, StateReader, StorageError};
 use slipstream_types::{
@@ -36,13 +36,13 @@ fn build_with(env: &BatchEnv, candidates: &[Transaction], limits: BuildLimits) -
         Outcome {
             hints: Hints::default(),
             preimages: vec![],
-            touched: Touched::default(),
+            touched: ReadSet::default(),
             ..built.outcome.clone()
         },
         Outcome {
             hints: Hints::default(),
             preimages: vec![],
-            touched: Touched::default(),
+            touched: ReadSet::default(),
             ..followed.clone()
         }
     );
@@ -388,7 +388,7 @@ impl<'a> Senders<'a> {
 }
 
 impl Candidates for Senders<'_> {
-    fn draw(&mut self, _: Room) -> Option<Transaction> {
+    fn draw(&mut self, _: RemainingCapacity) -> Option<Transaction> {
         let next = self.left.find(|it| !self.out.contains(&it.sender))?.clone();
         self.last = Some(next.sender);
         Some(next)

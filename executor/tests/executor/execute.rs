@@ -11,7 +11,8 @@ use alloy_eips::{
 };
 use alloy_primitives::{Address, B256, U256, keccak256};
 use slipstream_executor::{
-    Basis, BatchEnv, ExecuteError, HintsMode, Outcome, Rejection, Transaction, execute, open_hints, seal,
+    BatchContext, BatchEnv, ExecuteError, HintsMode, Outcome, Rejection, Transaction, execute, open_hints,
+    seal,
 };
 use slipstream_storage::{MemoryState, StateReader};
 use slipstream_types::{
@@ -223,7 +224,7 @@ fn a_sealed_batch_commits_to_its_parts() {
     let outcome = execute(&state, &env, &transactions).unwrap();
     let body = Body::new(transactions.iter().map(|transaction| transaction.raw.to_vec()).collect()).unwrap();
     let root = Digest([3; 32]);
-    let basis = Basis { parent: &header, epoch: Epoch(4), timestamp_ms: 2_500, proposer: PROPOSER };
+    let basis = BatchContext { parent: &header, epoch: Epoch(4), timestamp_ms: 2_500, proposer: PROPOSER };
     let sealed = seal(HintsMode::Keys, &basis, &transactions, &outcome, root).unwrap();
     let made = &sealed.header;
     assert_eq!((made.number.get(), made.parent, made.epoch), (1, header.digest(), Epoch(4)));

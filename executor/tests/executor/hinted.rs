@@ -12,22 +12,22 @@ use crate::{
 };
 use alloy_primitives::{Address, B256, Bytes, U256, address};
 use slipstream_executor::{
-    Basis, Eager, HintsMode, Sealed, Transaction, Wanted, Warm, Workers, decode_body, execute,
-    execute_parallel, open_hints, seal,
+    BatchContext, ForcedMethod, HintsMode, PrefetchRequest, SealedBatch, Transaction, WarmState, Workers,
+    decode_body, execute, execute_parallel, open_hints, seal,
 };
 use slipstream_storage::{StateReader, StorageError, Store, View};
 use slipstream_types::{
     AccountValue, BatchNumber, Blob, BlobKind, Body, Digest, Genesis, Hints, StateKey, StateValue,
     delta::Code,
     genesis::GenesisAccount,
-    hints::{AccountHints, Decoded, HintContext, encode, keys_max},
+    hints::{AccountHints, DecodedHints, HintContext, encode, keys_max},
 };
 
 /// Counts how often each caller called: `balances[caller] += 1`, with the mapping at slot 0.
 const BALANCES: Address = address!("0x00000000000000000000000000000000c0ffee08");
 const BALANCES_CODE: &str = "33 5f52 5f602052 60405f20 8054 600101 90 55 00";
 
-static WORKERS: LazyLock<Workers> = LazyLock::new(|| Workers::new(2).unwrap().eager(Eager::Ahead));
+static WORKERS: LazyLock<Workers> = LazyLock::new(|| Workers::new(2).unwrap().eager(ForcedMethod::Ahead));
 
 /// The hints that a follower gets.
 #[derive(Clone, Copy, Debug, strum::VariantArray)]
@@ -97,10 +97,10 @@ fn largest(gas_used: u64, implied: usize) -> Vec<u8> {
 
 fn hints(
     given: Given,
-    sealed: &Sealed,
-    other: Option<&Sealed>,
+    sealed: &SealedBatch,
+    other: Option<&SealedBatch>,
     transactions: &[Transaction],
-) -> Option<Decoded> {
+) -> Option<DecodedHints> {
     let header = &sealed.header;
     let open = |blob: &Blob| open_hints(blob, header.gas_used, header.proposer, transactions).ok();
     let honest = sealed.hints.as_ref().unwrap();
@@ -134,16 +134,23 @@ fn hints(
 }
 
 /// Follows one batch. Returns the number of keys and codes read.
-fn follow(store: &Store, genesis: &Genesis, sealed: &Sealed, other: Option<&Sealed>, given: Given) -> u64 {
+fn follow(
+    store: &Store,
+    genesis: &Genesis,
+    sealed: &SealedBatch,
+    other: Option<&SealedBatch>,
+    given: Given,
+) -> u64 {
     let (head, view) = (store.head().unwrap(), store.view().unwrap());
     let header = &sealed.header;
-    let basis = Basis::of(&head.header, header);
+    let basis = BatchContext::of(&head.header, header);
     let env = basis.env(&genesis.chain);
     let body: Body = sealed.body.open(BlobKind::Body).unwrap();
     let transactions = decode_body(&body, &genesis.chain).unwrap();
     let counted = Counted { view, reads: Arc::default() };
-    let Decoded { hints, conflicts, .. } = hints(given, sealed, other, &transactions).unwrap_or_default();
-    let warm = Warm::complete(counted.clone(), Wanted::from(&hints)).unwrap();
+    let DecodedHints { hints, conflicts, .. } =
+        hints(given, sealed, other, &transactions).unwrap_or_default();
+    let warm = WarmState::complete(counted.clone(), PrefetchRequest::from(&hints)).unwrap();
     let outcome = match &conflicts {
         Some(conflicts) => execute_parallel(&warm, &env, &transactions, conflicts, &WORKERS).unwrap().0,
         None => execute(&warm, &env, &transactions).unwrap(),
@@ -168,7 +175,7 @@ fn no_hints_change_a_result() {
     genesis.accounts.insert(BALANCES, GenesisAccount { nonce: 1, code, ..Default::default() });
     let proposer = store(&genesis);
     let followers: Vec<_> = ALL.iter().map(|&given| (given, store(&genesis))).collect();
-    let mut previous: Option<Sealed> = None;
+    let mut previous: Option<SealedBatch> = None;
     for round in 0..10u64 {
         let candidates = vec![
             transfer(1, round, account(9), 1_000),

@@ -33,7 +33,7 @@ fn executed(
     batch: &[Transaction],
 ) -> Outcome {
     let expected = execute(state, env, batch).unwrap();
-    assert_eq!(execute(&LayeredState::cached(&cache, at, state), env, batch).unwrap(), expected);
+    assert_eq!(execute(&LayeredState::cached(cache, at, state), env, batch).unwrap(), expected);
     expected
 }
 

@@ -16,8 +16,9 @@ use alloy_consensus::{
 use alloy_primitives::{Address, B256, Bloom, Bytes, U256};
 use alloy_rpc_types_eth::Block;
 use slipstream_executor::{
-    BatchEnv, Eager, ExecutionState, Outcome, PrefetchLimits, Prefetcher, SpecId, Transaction, Wanted, Warm,
-    Workers, announced_conflicts, execute, execute_parallel, open_hints, seal_hints, seal_hints_with_values,
+    BatchEnv, ExecutionState, ForcedMethod, Outcome, PrefetchLimits, PrefetchRequest, Prefetcher, SpecId,
+    Transaction, WarmState, Workers, announced_conflicts, execute, execute_parallel, open_hints, seal_hints,
+    seal_hints_with_values,
 };
 use slipstream_storage::{MemoryState, StateReader, StorageError};
 use slipstream_types::{
@@ -139,7 +140,8 @@ fn check_warm(state: &MemoryState, env: &BatchEnv, transactions: &[Transaction],
 
 /// Executes with exact conflicts, with those that the transactions announce, and with none.
 fn check_parallel(state: &MemoryState, env: &BatchEnv, transactions: &[Transaction], expected: &Outcome) {
-    let workers = [Eager::Ahead, Eager::Groups].map(|eager| Workers::new(2).unwrap().eager(eager));
+    let workers =
+        [ForcedMethod::Ahead, ForcedMethod::Groups].map(|eager| Workers::new(2).unwrap().eager(eager));
     let graphs = [expected.conflicts(), announced_conflicts(transactions), Conflicts::default()];
     for (graph, workers) in graphs.iter().flat_map(|graph| workers.iter().map(move |it| (graph, it))) {
         let (outcome, stats) = execute_parallel(state, env, transactions, graph, workers).unwrap();
@@ -181,8 +183,8 @@ fn check_values(
     let rows: BTreeMap<_, _> = opened.values.iter().copied().collect();
     let touched: BTreeMap<_, _> = expected.touched.rows.iter().copied().collect();
     assert_eq!(rows, touched, "values of block {}", env.number);
-    let wanted = Wanted { values: opened.values, ..Wanted::from(&opened.hints) };
-    let warm = Warm::deferred(state.clone(), wanted);
+    let wanted = PrefetchRequest { values: opened.values, ..PrefetchRequest::from(&opened.hints) };
+    let warm = WarmState::deferred(state.clone(), wanted);
     assert_eq!(execute(&warm, env, transactions).unwrap(), *expected);
     let rows = expected.hints.keys().count() as u64;
     assert_eq!(warm.stats().shipped, rows, "all rows of block {} are answered by their values", env.number);

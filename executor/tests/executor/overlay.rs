@@ -9,7 +9,7 @@ use crate::{
 };
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use proptest::{collection::vec, option, prelude::*};
-use slipstream_executor::{ExecutionState, Layer, Overlay, State, Touched};
+use slipstream_executor::{ExecutionState, Layer, Overlay, ReadSet, State};
 use slipstream_storage::{CommitBatch, Speculation, StateReader, Store, View};
 use slipstream_types::{
     AccountValue, BatchHeader, BatchNumber, Delta, Digest, Epoch, StateKey, StateValue, delta::DeltaEntry,
@@ -83,10 +83,10 @@ impl Plan {
     }
 
     /// The reads of the batch's execution, on the state before it.
-    fn touched(&self, before: &View) -> Touched {
+    fn touched(&self, before: &View) -> ReadSet {
         let rows =
             self.reads.iter().map(|index| (key(*index), StateReader::row(before, &key(*index)).unwrap()));
-        Touched { rows: rows.collect(), codes: Vec::new() }
+        ReadSet { rows: rows.collect(), codes: Vec::new() }
     }
 }
 
@@ -94,7 +94,7 @@ impl Plan {
 struct Committed {
     headers: Vec<BatchHeader>,
     deltas: Vec<Delta>,
-    touched: Vec<Touched>,
+    touched: Vec<ReadSet>,
     /// One more than the batches: the first is the genesis.
     views: Vec<View>,
 }
@@ -281,7 +281,7 @@ fn a_layer_is_not_extended_past_a_gap() {
 fn a_layer_keeps_what_was_written_and_some_of_what_was_read() {
     let (_, header, _) = chain();
     let slot = |index: u64| StateKey::Slot(address(0), B256::from(U256::from(index)));
-    let read = |range: std::ops::Range<u64>| Touched {
+    let read = |range: std::ops::Range<u64>| ReadSet {
         rows: range.map(|index| (slot(index), Some(StateValue::Slot(U256::from(index + 1))))).collect(),
         codes: Vec::new(),
     };

@@ -6,7 +6,7 @@ use alloy_consensus::TxEip1559;
 use alloy_primitives::{Address, TxKind, U256, address};
 use proptest::{collection::vec, prelude::*};
 use slipstream_executor::{
-    AccessSet, BatchEnv, Eager, ExecuteError, Outcome, ParallelStats, Transaction, Workers,
+    AccessSet, BatchEnv, ExecuteError, ForcedMethod, Outcome, ParallelStats, Transaction, Workers,
     announced_conflicts, conflicts, execute, execute_parallel,
 };
 use slipstream_storage::MemoryState;
@@ -50,8 +50,8 @@ const POOR: u8 = 9;
 /// Only signs delegations.
 const DELEGATOR: u8 = 10;
 
-static WORKERS: LazyLock<Workers> = LazyLock::new(|| Workers::new(3).unwrap().eager(Eager::Ahead));
-static GROUPS: LazyLock<Workers> = LazyLock::new(|| Workers::new(3).unwrap().eager(Eager::Groups));
+static WORKERS: LazyLock<Workers> = LazyLock::new(|| Workers::new(3).unwrap().eager(ForcedMethod::Ahead));
+static GROUPS: LazyLock<Workers> = LazyLock::new(|| Workers::new(3).unwrap().eager(ForcedMethod::Groups));
 
 /// The action of one transaction; numbers choose among the parties.
 #[derive(Clone, Debug)]

@@ -3,8 +3,8 @@
 use crate::support::*;
 use alloy_primitives::U256;
 use slipstream_executor::{
-    Basis, BuildLimits, HintsMode, Sealed, Transaction, Wanted, Warm, build, decode_body, execute,
-    open_hints, seal,
+    BatchContext, BuildLimits, HintsMode, PrefetchRequest, SealedBatch, Transaction, WarmState, build,
+    decode_body, execute, open_hints, seal,
 };
 use slipstream_storage::{MemoryState, StorageConfig, Store};
 use slipstream_types::{
@@ -32,7 +32,7 @@ pub(crate) fn store(genesis: &Genesis) -> Store {
     store
 }
 
-pub(crate) fn commit(store: &Store, sealed: &Sealed, delta: &Delta, transactions: &[Transaction]) {
+pub(crate) fn commit(store: &Store, sealed: &SealedBatch, delta: &Delta, transactions: &[Transaction]) {
     let hashes: Vec<_> = transactions.iter().map(|transaction| transaction.hash).collect();
     store.commit(sealed.commit_batch(delta, &hashes), None).unwrap();
 }
@@ -42,9 +42,9 @@ pub(crate) fn propose(
     genesis: &Genesis,
     candidates: Vec<Transaction>,
     timestamp_ms: u64,
-) -> Sealed {
+) -> SealedBatch {
     let (head, view) = (store.head().unwrap(), store.view().unwrap());
-    let basis = Basis { parent: &head.header, epoch: Epoch(0), timestamp_ms, proposer: PROPOSER };
+    let basis = BatchContext { parent: &head.header, epoch: Epoch(0), timestamp_ms, proposer: PROPOSER };
     let env = basis.env(&genesis.chain);
     let count = candidates.len();
     let built = build(&view, &env, &mut candidates.into_iter(), &LIMITS).unwrap();
@@ -55,16 +55,16 @@ pub(crate) fn propose(
     sealed
 }
 
-fn follow(store: &Store, genesis: &Genesis, sealed: &Sealed) -> Delta {
+fn follow(store: &Store, genesis: &Genesis, sealed: &SealedBatch) -> Delta {
     let (head, view) = (store.head().unwrap(), store.view().unwrap());
     let header = &sealed.header;
-    let basis = Basis::of(&head.header, header);
+    let basis = BatchContext::of(&head.header, header);
     let env = basis.env(&genesis.chain);
     let body: Body = sealed.body.open(BlobKind::Body).unwrap();
     let transactions = decode_body(&body, &genesis.chain).unwrap();
     let hints = sealed.hints.as_ref().unwrap();
     let decoded = open_hints(hints, header.gas_used, header.proposer, &transactions).unwrap();
-    let warm = Warm::complete(view.clone(), Wanted::from(&decoded.hints)).unwrap();
+    let warm = WarmState::complete(view.clone(), PrefetchRequest::from(&decoded.hints)).unwrap();
     let outcome = execute(&warm, &env, &transactions).unwrap();
     assert_eq!(warm.stats().misses, 0);
     let root = store.speculate(&outcome.delta).unwrap().root();

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use slipstream_executor::{
     BatchEnv, CallRequest, Interrupt, Outcome, Overrides, Transaction, execute,
     trace::{
-        GethDebugTracingOptions, GethTrace, Past, Rerun, TraceError, TraceType, TraceTypes, TransactionInfo,
-        replay_calls, trace_call,
+        GethDebugTracingOptions, GethTrace, PastTransaction, Rerun, TraceError, TraceType, TraceTypes,
+        TransactionInfo, replay_calls, trace_call,
     },
 };
 use slipstream_storage::MemoryState;
@@ -29,9 +29,10 @@ fn types(all: &[TraceType]) -> TraceTypes {
     all.iter().copied().collect()
 }
 
-fn pasts<'a>(transactions: &'a [Transaction], outcome: &'a Outcome) -> Vec<Past<'a>> {
+fn pasts<'a>(transactions: &'a [Transaction], outcome: &'a Outcome) -> Vec<PastTransaction<'a>> {
     let receipts = &outcome.receipts.receipts;
-    let past = |(transaction, receipt)| Past { transaction, receipt, info: TransactionInfo::default() };
+    let past =
+        |(transaction, receipt)| PastTransaction { transaction, receipt, info: TransactionInfo::default() };
     transactions.iter().zip(receipts).map(past).collect()
 }
 
@@ -311,7 +312,7 @@ fn what_differs_is_no_trace() {
         receipt(&|receipt| receipt.success = false),
         receipt(&|receipt| receipt.logs = Default::default()),
     ] {
-        let past = Past { receipt: &wrong, ..good[0] };
+        let past = PastTransaction { receipt: &wrong, ..good[0] };
         let begin = || Rerun::new(&state, &env, BYTES_MAX, &Interrupt::never()).unwrap();
         let errors = [
             begin().pass(&past).err(),

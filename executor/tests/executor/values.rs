@@ -10,17 +10,19 @@ use crate::support::*;
 use alloy_primitives::{Address, B256, Bytes, U256};
 use proptest::{collection::vec, prelude::*, sample::Index};
 use slipstream_executor::{
-    BatchEnv, Eager, ExecuteError, ExecutionState, Outcome, PrefetchLimits, Prefetcher, Transaction, Wanted,
-    Warm, Workers, execute, execute_parallel, open_hints, seal_hints, seal_hints_with_values,
+    BatchEnv, ExecuteError, ExecutionState, ForcedMethod, Outcome, PrefetchLimits, PrefetchRequest,
+    Prefetcher, Transaction, WarmState, Workers, execute, execute_parallel, open_hints, seal_hints,
+    seal_hints_with_values,
 };
 use slipstream_storage::{MemoryState, StateReader, StorageError};
 use slipstream_types::{
     AccountValue, BatchNumber, Blob, BlobKind, Digest, StateKey, StateValue,
-    hints::{Decoded, RowBefore},
+    hints::{DecodedHints, RowBefore},
 };
 
-static WORKERS: LazyLock<[Workers; 2]> =
-    LazyLock::new(|| [Eager::Ahead, Eager::Groups].map(|eager| Workers::new(2).unwrap().eager(eager)));
+static WORKERS: LazyLock<[Workers; 2]> = LazyLock::new(|| {
+    [ForcedMethod::Ahead, ForcedMethod::Groups].map(|eager| Workers::new(2).unwrap().eager(eager))
+});
 static CASE: LazyLock<Case> = LazyLock::new(Case::new);
 
 /// A batch, the state before it, and its outcome.
@@ -52,14 +54,14 @@ impl Case {
         Case { state, env, transactions, expected, hints }
     }
 
-    fn open(&self, hints: &Blob) -> Option<Decoded> {
+    fn open(&self, hints: &Blob) -> Option<DecodedHints> {
         open_hints(hints, self.expected.gas_used, PROPOSER, &self.transactions).ok()
     }
 
     fn execute(
         &self,
         state: &dyn ExecutionState,
-        decoded: &Decoded,
+        decoded: &DecodedHints,
         workers: Option<usize>,
     ) -> Result<Outcome, ExecuteError> {
         match (&decoded.conflicts, workers) {
@@ -72,8 +74,8 @@ impl Case {
     }
 }
 
-fn wanted(decoded: &Decoded) -> Wanted {
-    Wanted { values: decoded.values.clone(), ..Wanted::from(&decoded.hints) }
+fn wanted(decoded: &DecodedHints) -> PrefetchRequest {
+    PrefetchRequest { values: decoded.values.clone(), ..PrefetchRequest::from(&decoded.hints) }
 }
 
 /// A different value for the same key.
@@ -129,7 +131,7 @@ proptest! {
             .map(|(honest, _)| honest.0)
             .collect();
 
-        let warm = Warm::deferred(case.state.clone(), wanted(&decoded));
+        let warm = WarmState::deferred(case.state.clone(), wanted(&decoded));
         let tried = case.execute(&warm, &decoded, workers);
         let wrong = warm.confirm().unwrap();
         prop_assert!(wrong.iter().all(|key| changed.contains(key)), "only what is wrong is called so");
@@ -193,7 +195,7 @@ fn execution_does_not_wait_for_the_store() {
         let reader = Closed { state: case.state.clone(), is_open: Arc::clone(&is_open) };
         let warm = match reads_ahead {
             true => prefetcher.read_ahead(BatchNumber::new(2), reader, wanted(&decoded)),
-            false => Warm::deferred(reader, wanted(&decoded)),
+            false => WarmState::deferred(reader, wanted(&decoded)),
         };
         assert_eq!(case.execute(&warm, &decoded, Some(0)).unwrap(), case.expected);
         assert!(warm.stats().shipped > 0 && warm.stats().misses == 0, "{warm:?}");
@@ -213,7 +215,7 @@ fn hints_without_values_trust_nobody() {
     let decoded = case.open(&hints).unwrap();
     assert_eq!(decoded.values, []);
     assert!(hints.len() < case.hints.len());
-    let warm = Warm::deferred(case.state.clone(), wanted(&decoded));
+    let warm = WarmState::deferred(case.state.clone(), wanted(&decoded));
     assert_eq!(case.execute(&warm, &decoded, None).unwrap(), case.expected);
     assert_eq!((warm.stats().shipped, warm.is_confirmable()), (0, true));
 }

@@ -3,7 +3,7 @@
 use crate::support::*;
 use alloy_primitives::{Address, B256, Bytes, U256};
 use slipstream_executor::{
-    ExecutorConfig, HintsMode, PrefetchLimits, PrefetchStats, Prefetcher, Wanted, Warm, execute,
+    ExecutorConfig, HintsMode, PrefetchLimits, PrefetchRequest, PrefetchStats, Prefetcher, WarmState, execute,
 };
 use slipstream_predict::PredictMode;
 use slipstream_storage::{MemoryState, StateReader};
@@ -13,14 +13,14 @@ use slipstream_types::{
 };
 
 /// Reads ahead with `threads` threads; with 0 at once, on this thread.
-fn read_ahead(state: &MemoryState, hints: &Hints, threads: usize) -> Warm<MemoryState> {
+fn read_ahead(state: &MemoryState, hints: &Hints, threads: usize) -> WarmState<MemoryState> {
     if threads == 0 {
-        return Warm::complete(state.clone(), hints.into()).unwrap();
+        return WarmState::complete(state.clone(), hints.into()).unwrap();
     }
     let limits = PrefetchLimits { threads, ..PrefetchLimits::default() };
     let prefetcher = Prefetcher::new(limits).unwrap();
     // Execution reads the rows that the threads left unread.
-    prefetcher.read_ahead(BatchNumber::new(1), state.clone(), Wanted::from(hints))
+    prefetcher.read_ahead(BatchNumber::new(1), state.clone(), PrefetchRequest::from(hints))
 }
 
 #[test]

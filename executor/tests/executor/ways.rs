@@ -3,8 +3,8 @@
 
 use alloy_primitives::{Address, B256, Bytes, U256};
 use slipstream_executor::{
-    BatchEnv, Eager, ExecuteError, ExecutionState, Outcome, Transaction, Wanted, Warm, Workers,
-    announced_conflicts, execute, execute_parallel, open_hints, seal_hints_with_values,
+    BatchEnv, ExecuteError, ExecutionState, ForcedMethod, Outcome, PrefetchRequest, Transaction, WarmState,
+    Workers, announced_conflicts, execute, execute_parallel, open_hints, seal_hints_with_values,
 };
 use slipstream_storage::{MemoryState, StateReader, StorageError};
 use slipstream_types::{AccountValue, BatchNumber, Conflicts, Digest, StateValue, hints::RowBefore};
@@ -14,7 +14,10 @@ pub(crate) struct Ways([Workers; 2]);
 
 impl Ways {
     pub(crate) fn new(threads: usize) -> Ways {
-        Ways([Eager::Ahead, Eager::Groups].map(|eager| Workers::new(threads).unwrap().eager(eager)))
+        Ways(
+            [ForcedMethod::Ahead, ForcedMethod::Groups]
+                .map(|eager| Workers::new(threads).unwrap().eager(eager)),
+        )
     }
 
     /// Returns the outcome or the error that every way gives. The outer error names a way that gives something else.
@@ -51,7 +54,8 @@ impl Ways {
     ) -> Result<(), String> {
         let expected = Ok(outcome.clone());
         let rows = shipped(outcome, env, transactions)?;
-        let wanted = |values: Vec<RowBefore>| Wanted { values, ..Wanted::from(&outcome.hints) };
+        let wanted =
+            |values: Vec<RowBefore>| PrefetchRequest { values, ..PrefetchRequest::from(&outcome.hints) };
         let graph = outcome.conflicts();
         let again = |warm: &dyn ExecutionState, way: &str| {
             same(way, &comparable(execute(warm, env, transactions)), &expected)?;
@@ -60,7 +64,7 @@ impl Ways {
                 same(way, &comparable(found.map(|(outcome, _)| outcome)), &expected)
             })
         };
-        again(&Warm::deferred(Rowless(state.clone()), wanted(rows.clone())), "on values alone")?;
+        again(&WarmState::deferred(Rowless(state.clone()), wanted(rows.clone())), "on values alone")?;
 
         let Some((key, wrong)) = rows.first().copied() else { return Ok(()) };
         let wrong = match wrong {
@@ -68,7 +72,7 @@ impl Ways {
             None => Some(StateValue::Account(AccountValue { nonce: 3, ..AccountValue::default() })),
         };
         let lie = [vec![(key, wrong)], rows[1..].to_vec()].concat();
-        let warm = Warm::deferred(state.clone(), wanted(lie));
+        let warm = WarmState::deferred(state.clone(), wanted(lie));
         let _ = execute(&warm, env, transactions);
         if warm.confirm().unwrap() != [key] {
             return Err(format!("a wrong value of {key:?} is not found"));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use slipstream_light::{AccountProof, At, Encoded, LightClient, Question, SlotProof, WaypointProof};
+use slipstream_light::{AccountProof, BatchTag, Encoded, LightClient, Question, SlotProof, WaypointProof};
 use slipstream_types::{
     Address, B256, BatchHeader, BatchNumber, Certificate, ChainConfig, Digest, Epoch, Genesis, LedgerInfo,
     Path, SecretKey, StateKey, StateValue, U256, ValidatorSet,
@@ -184,7 +184,7 @@ pub(crate) fn sign(info: LedgerInfo, keys: &[SecretKey], signers: &[u16]) -> Cer
 }
 
 pub(crate) fn ask(number: u64, address: Address, slots: &[B256]) -> Question<'_> {
-    Question { address, slots, at: At::Batch(BatchNumber::new(number)) }
+    Question { address, slots, at: BatchTag::Batch(BatchNumber::new(number)) }
 }
 
 pub(crate) fn account(balance: u64) -> Option<StateValue> {

@@ -1,7 +1,7 @@
 //! Goal: the state's rows, and the absence of others, are proved; every other claim is refused by name.
 
 use slipstream_light::{
-    ANSWER_BYTES_MAX, Account, AccountProof, At, Encoded, LightError, Question, SLOTS_MAX, SlotProof,
+    ANSWER_BYTES_MAX, Account, AccountProof, BatchTag, Encoded, LightError, Question, SLOTS_MAX, SlotProof,
 };
 use slipstream_types::{
     B256, BatchNumber, Digest, Epoch, StateKey, U256, bounded::BoundedVec, tree::StateRangeError,
@@ -82,7 +82,7 @@ fn the_newest_state_is_as_new_as_the_caller_asks() {
     let proof = chain.proof(4, chain.certify(9, None, &keys(1, 4), &[0, 1, 2]), RICH, &[]);
     let made_ms = chain.headers[4].timestamp_ms;
     let ask = |now_ms| {
-        let at = At::Latest { now_ms, age_ms_max: 400 };
+        let at = BatchTag::Latest { now_ms, age_ms_max: 400 };
         client.verify(&Question { address: RICH, slots: &[], at }, &proof)
     };
     assert!(ask(made_ms - 50).is_ok() && ask(made_ms + 400).is_ok());

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use slipstream_light::{AccountProof, At, EpochChanges, LightClient, Question, WaypointProof};
+use slipstream_light::{AccountProof, BatchTag, EpochChanges, LightClient, Question, WaypointProof};
 use slipstream_types::{Address, B256, BatchNumber, Genesis, U256, Waypoint};
 
 #[derive(Deserialize)]
@@ -53,12 +53,12 @@ fn the_answers_of_a_real_chain_verify() {
     assert!(begin(&vectors.inside).is_err());
     assert_eq!(client.learn(&vectors.epoch_changes.certificates()).unwrap(), 1);
     assert_eq!(begin(&vectors.waypoints[1]).unwrap(), client);
-    let at_latest = At::Latest { now_ms: vectors.now_ms, age_ms_max: 60_000 };
+    let at_latest = BatchTag::Latest { now_ms: vectors.now_ms, age_ms_max: 60_000 };
     assert_eq!(vectors.proofs.iter().filter(|proof| !proof.expected.exists).count(), 1);
     for Proof { address, slots, batch, answer, expected } in &vectors.proofs {
         let proof = AccountProof::from_json(&answer.to_string()).unwrap();
         assert_eq!(serde_json::to_value(&proof).unwrap(), *answer, "it is written as it was read");
-        let question = Question { address: *address, slots, at: batch.map_or(at_latest, At::Batch) };
+        let question = Question { address: *address, slots, at: batch.map_or(at_latest, BatchTag::Batch) };
         let verified = client.verify(&question, &proof).unwrap();
         let account = verified.account.unwrap_or_default();
         assert_eq!((verified.number, account.balance), (expected.batch, expected.balance));

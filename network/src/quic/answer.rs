@@ -14,7 +14,7 @@ use super::{
     frames::{FrameError, Sender, code, read_request_head, response_frame},
     serve::Session,
 };
-use crate::{MESSAGE_BYTES_MAX, Payload, Protocol, Refusal, TurnedAway, budget::Reservation};
+use crate::{MESSAGE_BYTES_MAX, Payload, PeerRejection, Protocol, Refusal, budget::Reservation};
 
 /// How long a request waits for room for its answer. An honest requester with many pieces in flight frees room as it
 /// receives answers.
@@ -90,7 +90,7 @@ impl Session {
             return sender.complete();
         }
         debug!(peer = %self.link.peer, "the peer did not take the answer in time");
-        self.count_rejection(TurnedAway::AnswerStalled, 1);
+        self.count_rejection(PeerRejection::AnswerStalled, 1);
         self.shares.answers.bar(Instant::now());
         sender.abandon(code::TOO_SLOW);
     }
@@ -103,7 +103,7 @@ impl Session {
             () = self.link.received.stalls() => None,
         };
         read.unwrap_or_else(|| {
-            self.stood_still(TurnedAway::RequestStalled);
+            self.stood_still(PeerRejection::RequestStalled);
             Err(RequestFailure::GivenUp { code: code::TOO_SLOW, why: "too slow".into() })
         })
     }
@@ -130,7 +130,7 @@ impl Session {
     }
 
     fn no_room_for_request(&self) -> Refusal {
-        self.count_rejection(TurnedAway::RequestNoRoom, 1);
+        self.count_rejection(PeerRejection::RequestNoRoom, 1);
         let pause = self.shares.requests.barred(Instant::now()).max(BUSY_PAUSE);
         Refusal::busy(pause, "no room for more requests from this peer, or for more requests at all")
     }
@@ -182,7 +182,7 @@ impl Session {
     }
 
     fn no_room(&self, pause: Duration) -> Refusal {
-        self.count_rejection(TurnedAway::AnswerNoRoom, 1);
+        self.count_rejection(PeerRejection::AnswerNoRoom, 1);
         Refusal::busy(pause, "earlier answers still wait for their receivers")
     }
 

@@ -17,7 +17,7 @@ use super::{
     link::{Goodbye, close},
     serve::Session,
 };
-use crate::{TurnedAway, meter::Verdict};
+use crate::{PeerRejection, meter::Verdict};
 
 /// Maximum number of broadcasts of a connection that are written but perhaps not received yet, however many streams the peer grants.
 const SETTLING_MAX: usize = BROADCAST_STREAMS_MAX as usize;
@@ -90,7 +90,7 @@ impl Session {
     /// otherwise it would hold the same amount again, even under another key. A configured peer is presumed to have a
     /// bad link.
     fn left_untaken(&self, sender: Option<Sender>) {
-        self.count_rejection(TurnedAway::BroadcastUntaken, 1);
+        self.count_rejection(PeerRejection::BroadcastUntaken, 1);
         if let Some(sender) = sender {
             sender.abandon(code::TOO_SLOW);
         }
@@ -111,10 +111,10 @@ impl Session {
             let (code, reason) = match taken {
                 Some(Ok(())) => continue,
                 Some(Err(BroadcastFailure::Flood)) => return self.end_flood(),
-                Some(Err(BroadcastFailure::TooMany)) => (code::CANCELLED, TurnedAway::BroadcastTooMany),
-                Some(Err(BroadcastFailure::NoRoom)) => (code::TOO_SLOW, TurnedAway::BroadcastNoRoom),
+                Some(Err(BroadcastFailure::TooMany)) => (code::CANCELLED, PeerRejection::BroadcastTooMany),
+                Some(Err(BroadcastFailure::NoRoom)) => (code::TOO_SLOW, PeerRejection::BroadcastNoRoom),
                 None => {
-                    self.stood_still(TurnedAway::BroadcastNoRoom);
+                    self.stood_still(PeerRejection::BroadcastNoRoom);
                     let _ = stream.stop(code::TOO_SLOW);
                     continue;
                 }
@@ -142,12 +142,12 @@ impl Session {
         let (payload, held) = self.read_counted(stream, length).await?;
         let dropped = self.shares.inbox.push(payload);
         drop(held);
-        self.count_rejection(TurnedAway::BroadcastOvertaken, dropped);
+        self.count_rejection(PeerRejection::BroadcastOvertaken, dropped);
         Ok(())
     }
 
     fn end_flood(&self) {
-        self.count_rejection(TurnedAway::Flooded, 1);
+        self.count_rejection(PeerRejection::Flooded, 1);
         self.has_flooded.store(true, Ordering::Release);
         close(&self.link.connection, Goodbye::Banned, "banned: a flood of broadcasts");
     }

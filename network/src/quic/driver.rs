@@ -24,7 +24,7 @@ use super::{
     serve, tls,
 };
 use crate::{
-    BanEnd, BannedBy, Handler, NetworkConfig, PeerId, Resolver, SharedKey, TurnedAway,
+    BanEnd, BannedBy, Handler, NetworkConfig, PeerId, PeerRejection, Resolver, SharedKey,
     contacts::Attempts,
     journal::Journal,
     peers::{AdmissionError, Direction, Peers},
@@ -79,13 +79,13 @@ impl Driver {
             let place = match self.door.knock(from, is_proven, Instant::now()) {
                 KnockDecision::Enter(place) => place,
                 KnockDecision::Prove => {
-                    self.count_rejection(TurnedAway::HandshakeUnproven);
+                    self.count_rejection(PeerRejection::HandshakeUnproven);
                     // Fails only if the address is proven, which was just ruled out.
                     let _ = incoming.retry();
                     continue;
                 }
                 KnockDecision::Ignore => {
-                    self.count_rejection(TurnedAway::HandshakeCrowded);
+                    self.count_rejection(PeerRejection::HandshakeCrowded);
                     incoming.ignore();
                     continue;
                 }
@@ -104,7 +104,7 @@ impl Driver {
         }
     }
 
-    fn count_rejection(&self, reason: TurnedAway) {
+    fn count_rejection(&self, reason: PeerRejection) {
         self.resources.rejections.add(reason, 1);
     }
 
@@ -154,7 +154,7 @@ impl Driver {
         }
         if let Some(evicted) = admitted.evicted {
             debug!(peer = %evicted.peer, newcomer = %peer, "ended a connection to admit a peer from another network");
-            self.count_rejection(TurnedAway::ConnectionEvicted);
+            self.count_rejection(PeerRejection::ConnectionEvicted);
             close(&evicted.connection, Goodbye::Full, "the place goes to a peer from another network");
         }
         let is_configured = self.is_reserved(&peer);
@@ -205,8 +205,8 @@ impl Driver {
     fn refuse(&self, link: &Link, direction: Direction, unwanted: AdmissionError) -> Disconnection {
         debug!(peer = %link.peer, ?direction, %unwanted, "refused a connection");
         match unwanted {
-            AdmissionError::Full => self.count_rejection(TurnedAway::ConnectionFull),
-            AdmissionError::Crowded => self.count_rejection(TurnedAway::ConnectionCrowded),
+            AdmissionError::Full => self.count_rejection(PeerRejection::ConnectionFull),
+            AdmissionError::Crowded => self.count_rejection(PeerRejection::ConnectionCrowded),
             AdmissionError::Own | AdmissionError::Banned | AdmissionError::Duplicate => {}
         }
         if unwanted == AdmissionError::Own {

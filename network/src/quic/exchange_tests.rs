@@ -289,6 +289,6 @@ async fn a_flood_of_identities_does_not_displace_who_was_here() {
     assert!(began.elapsed() > Duration::from_secs(6));
     assert!(a.peers().contains(&honest_id) && honest.connection.close_reason().is_none());
     assert!(a.peers().len() <= 12 - 3, "places are kept for those that this node chooses");
-    let evicted = a.turned_away().into_iter().filter(|(reason, _)| reason.name() == "connection_evicted");
+    let evicted = a.rejections().into_iter().filter(|(reason, _)| reason.name() == "connection_evicted");
     assert!(evicted.map(|(_, count)| count).sum::<u64>() > 0, "others went round");
 }

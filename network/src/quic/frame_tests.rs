@@ -155,7 +155,7 @@ async fn what_is_announced_takes_no_room() {
     stream.write_all(&[(MIB as u32).to_le_bytes().as_slice(), &vec![7; MIB]].concat()).await.unwrap();
     stream.finish().unwrap();
     eventually("its broadcast is taken", || !probe.broadcasts.lock().is_empty()).await;
-    assert!(a.turned_away().iter().all(|(_, count)| *count == 0), "{:?}", a.turned_away());
+    assert!(a.rejections().iter().all(|(_, count)| *count == 0), "{:?}", a.rejections());
 }
 
 // Goal: after a stalled request its sender's long requests are refused for a while, under any key. Short ones are still

@@ -61,7 +61,8 @@ use self::{
 };
 use crate::{
     Ban, Handler, NetworkConfig, NetworkError, PeerId, PeerTarget, Resolver, SystemResolver,
-    contacts::Attempts, journal::Journal, peers::Peers, rejection::TurnedAwayCounts, shared_keys::SharedKeys,
+    contacts::Attempts, journal::Journal, peers::Peers, rejection::PeerRejectionCounts,
+    shared_keys::SharedKeys,
 };
 
 /// How long [`Network::shutdown`] waits for tasks and for goodbyes to arrive, and then for quinn to release the socket.
@@ -92,7 +93,7 @@ pub struct Network {
     driver: Weak<Driver>,
     /// `None` after shutdown, so that the port is free even while a caller still holds this handle.
     endpoint: Mutex<Option<Endpoint>>,
-    rejections: Arc<TurnedAwayCounts>,
+    rejections: Arc<PeerRejectionCounts>,
     exchange: Arc<Exchange>,
     stop: CancellationToken,
     /// Why no connection is accepted any more, or `None` while connections are accepted.

@@ -12,7 +12,7 @@ use crate::{
     meter::{Meter, Rate},
     origin::Origin,
     registry::Registry,
-    rejection::TurnedAwayCounts,
+    rejection::PeerRejectionCounts,
 };
 
 /// Room for bytes, turns of the handler, and counts of what was turned away.
@@ -27,7 +27,7 @@ pub(super) struct Resources {
     rates: Registry<Rate>,
     /// Broadcasts that wait for the handler.
     inboxes: Arc<Inboxes>,
-    pub(super) rejections: Arc<TurnedAwayCounts>,
+    pub(super) rejections: Arc<PeerRejectionCounts>,
 }
 
 /// The shares of one connection.
@@ -36,7 +36,7 @@ pub(super) struct Shares {
     pub(super) answers: Share,
     pub(super) meter: Mutex<Meter>,
     pub(super) inbox: Inbox,
-    pub(super) rejections: Arc<TurnedAwayCounts>,
+    pub(super) rejections: Arc<PeerRejectionCounts>,
     pub(super) is_configured: bool,
 }
 

@@ -31,7 +31,7 @@ use super::{
     link::Link,
     resources::Shares,
 };
-use crate::{Handler, NetworkConfig, TurnedAway, budget::Reservation};
+use crate::{Handler, NetworkConfig, PeerRejection, budget::Reservation};
 
 /// The state that the tasks of one connection share.
 pub(super) struct Session {
@@ -132,14 +132,14 @@ impl Session {
 
     /// Records a stalled message. For a while the sender's long messages are refused, otherwise it would hold the same
     /// amount again at once. A configured peer is presumed to have a bad link.
-    pub(super) fn stood_still(&self, reason: TurnedAway) {
+    pub(super) fn stood_still(&self, reason: PeerRejection) {
         self.count_rejection(reason, 1);
         if !self.shares.is_configured {
             self.shares.requests.bar(Instant::now());
         }
     }
 
-    pub(super) fn count_rejection(&self, reason: TurnedAway, count: usize) {
+    pub(super) fn count_rejection(&self, reason: PeerRejection, count: usize) {
         self.shares.rejections.add(reason, count);
     }
 }

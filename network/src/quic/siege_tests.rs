@@ -19,7 +19,7 @@ use super::{
     tls,
 };
 use crate::{
-    NetworkConfig, PeerAddress, Priority, Protocol, RequestLimits, Transport, TurnedAway,
+    NetworkConfig, PeerAddress, PeerRejection, Priority, Protocol, RequestLimits, Transport,
     tests::{ECHO, LIMITS, TRACKED, eventually, key, loopback},
 };
 
@@ -71,8 +71,9 @@ async fn answers_that_nobody_reads_are_bounded() {
     assert_eq!(honest.len(), 4 * MIB);
     let most = probe.live_max.load(Ordering::SeqCst);
     assert!(most <= 2 * 64 * MIB + 4 * MIB, "{} MiB were held", most / MIB);
-    let refused = |(reason, count): &(TurnedAway, u64)| *reason == TurnedAway::AnswerNoRoom && *count > 0;
-    eventually("the rest is refused", || a.turned_away().iter().any(refused)).await;
+    let refused =
+        |(reason, count): &(PeerRejection, u64)| *reason == PeerRejection::AnswerNoRoom && *count > 0;
+    eventually("the rest is refused", || a.rejections().iter().any(refused)).await;
 }
 
 // Goal: many hosts together fill only a share of the node's memory too, and configured peers have theirs.

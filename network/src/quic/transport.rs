@@ -12,7 +12,8 @@ use super::{
 };
 use crate::{
     Ban, BannedBy, BoxFuture, ConfiguredPeer, ContactState, Contacts, ExchangeStatus, MESSAGE_BYTES_MAX,
-    NetworkError, PeerChanges, PeerId, PeerStats, Priority, Protocol, RequestLimits, Transport, TurnedAway,
+    NetworkError, PeerChanges, PeerId, PeerRejection, PeerStats, Priority, Protocol, RequestLimits,
+    Transport,
 };
 
 impl Network {
@@ -73,7 +74,7 @@ impl Transport for Network {
         let Ok(link) = self.link(peer) else { return };
         let dropped = link.push(message, priority);
         if dropped > 0 {
-            self.rejections.add(TurnedAway::BroadcastUnsent, dropped);
+            self.rejections.add(PeerRejection::BroadcastUnsent, dropped);
             debug!(%peer, dropped, "dropped messages: the peer is too slow for them");
         }
     }
@@ -126,7 +127,7 @@ impl Transport for Network {
         self.exchange.status()
     }
 
-    fn turned_away(&self) -> Vec<(TurnedAway, u64)> {
+    fn rejections(&self) -> Vec<(PeerRejection, u64)> {
         self.rejections.list()
     }
 }

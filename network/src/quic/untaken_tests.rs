@@ -17,7 +17,7 @@ use super::{
     tests::{Raw, address_of, connected, dialling, free_address, start},
 };
 use crate::{
-    Bytes, NetworkConfig, PeerAddress, PeerId, Priority, Transport, TurnedAway,
+    Bytes, NetworkConfig, PeerAddress, PeerId, PeerRejection, Priority, Transport,
     tests::{eventually, key, loopback},
 };
 
@@ -52,8 +52,8 @@ async fn unreading(host: &str, n: u8, streams: u8, target: PeerAddress) -> Raw {
     Raw::connect_from(SocketAddr::new(host.parse().unwrap(), 0), n, target, transport).await
 }
 
-fn count(network: &Network, reason: TurnedAway) -> u64 {
-    network.turned_away().into_iter().find(|(it, _)| *it == reason).map_or(0, |(_, count)| count)
+fn count(network: &Network, reason: PeerRejection) -> u64 {
+    network.rejections().into_iter().find(|(it, _)| *it == reason).map_or(0, |(_, count)| count)
 }
 
 // Goal: broadcasts that peers leave unread, on streams or before one opens, have one bound over all connections.
@@ -89,7 +89,7 @@ async fn broadcasts_that_nobody_takes_are_bounded_and_end_their_connections() {
     }
     // Half of the total, of which strangers leave a quarter; and the broadcast that is being pushed.
     assert!((64 * MIB..=97 * MIB).contains(&most), "{} MiB were held", most / MIB);
-    assert!(count(&a, TurnedAway::BroadcastUnsent) > 0);
+    assert!(count(&a, PeerRejection::BroadcastUnsent) > 0);
     a.send(friend.local(), vec![9; 8 * MIB].into(), Priority::Third);
     eventually("the configured peer has its own", || probe.broadcasts.lock().len() == 1).await;
     for raw in &greedy {
@@ -97,7 +97,7 @@ async fn broadcasts_that_nobody_takes_are_bounded_and_end_their_connections() {
         assert!(end.contains("did not take broadcasts"), "{end}");
     }
     eventually("nothing of it is held", || live.load(Ordering::SeqCst) == 0).await;
-    assert!(count(&a, TurnedAway::BroadcastUntaken) >= 6);
+    assert!(count(&a, PeerRejection::BroadcastUntaken) >= 6);
     eventually("they are gone", || a.peers() == [friend.local()]).await;
 
     // Under another key the same address gets no long broadcasts for a while; another address does.
@@ -131,5 +131,5 @@ async fn broadcasts_that_are_taken_are_let_go() {
     }
     sleep(Duration::from_secs(4)).await;
     assert_eq!(a.peers(), [b.local()]);
-    assert_eq!(count(&a, TurnedAway::BroadcastUntaken) + count(&a, TurnedAway::BroadcastUnsent), 0);
+    assert_eq!(count(&a, PeerRejection::BroadcastUntaken) + count(&a, PeerRejection::BroadcastUnsent), 0);
 }

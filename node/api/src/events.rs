@@ -19,9 +19,9 @@ use axum::{
 };
 use futures::stream;
 use serde_json::json;
-use slipstream_status::events::{Heard, Listener};
+use slipstream_status::events::{Listener, NextEvent};
 
-use slipstream_fair::Share;
+use slipstream_fair::QuotaShare;
 
 use super::{Api, listener::Seat};
 
@@ -67,12 +67,12 @@ pub(super) async fn events(
 
 /// The next event, with its listener's place.
 async fn next(
-    (mut listener, place): (Listener, Share),
-) -> Option<(Result<Sent, Infallible>, (Listener, Share))> {
+    (mut listener, place): (Listener, QuotaShare),
+) -> Option<(Result<Sent, Infallible>, (Listener, QuotaShare))> {
     let sent = match listener.next().await? {
-        Heard::Event(told) => Sent::default().id(told.id.to_string()).event(told.name).data(&*told.json),
+        NextEvent::Event(told) => Sent::default().id(told.id.to_string()).event(told.name).data(&*told.json),
         // Without an id: a client that reconnects resumes at its old position.
-        Heard::Lost(lost) => {
+        NextEvent::Lost(lost) => {
             Sent::default().event("lost").data(json!({ "event": "lost", "lost": lost }).to_string())
         }
     };

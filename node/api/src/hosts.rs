@@ -24,7 +24,7 @@ pub(super) struct Hosts {
     "invalid host specified: {0} is not a name of this node; call it by its IP address, or add the name to `api.allowed_hosts` in its \
      configuration"
 )]
-pub(super) struct Stranger(String);
+pub(super) struct UnknownHost(String);
 
 impl Hosts {
     pub(super) fn new(allowed: &[String]) -> Hosts {
@@ -34,12 +34,12 @@ impl Hosts {
 
     /// # Errors
     /// If the request names a host that is not this node. A request without a host does not come from a browser.
-    pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), Stranger> {
+    pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), UnknownHost> {
         match headers.get_all(HOST).iter().find(|host| !self.admits(host)) {
             None => Ok(()),
             Some(host) => {
                 let shown = String::from_utf8_lossy(host.as_bytes()).chars().take(SHOWN_MAX).collect();
-                Err(Stranger(shown))
+                Err(UnknownHost(shown))
             }
         }
     }

@@ -9,7 +9,7 @@ use axum::{
 };
 use slipstream_fair::Origin;
 
-use slipstream_fair::{Room, Share};
+use slipstream_fair::{Quota, QuotaShare};
 
 /// Maximum bytes of long bodies that are being read or processed: 16 of the default longest, each in a buffer of 8 MiB.
 const INCOMING_BYTES_MAX: usize = 128 << 20;
@@ -28,14 +28,14 @@ const RESERVED_SHARE: usize = 8;
 /// The memory budget for long bodies.
 pub(super) struct Incoming {
     body_bytes_max: usize,
-    room: Room,
-    kept: Room,
+    room: Quota,
+    kept: Quota,
 }
 
 /// A body that is read completely, and its share of the budget.
 pub(super) struct Read {
     bytes: Vec<u8>,
-    _share: Share,
+    _share: QuotaShare,
 }
 
 impl Read {
@@ -46,7 +46,7 @@ impl Read {
 
 /// Why a body was not read.
 #[derive(PartialEq, Eq, Debug, thiserror::Error)]
-pub(super) enum Unread {
+pub(super) enum BodyError {
     #[error("the request is longer than {max} bytes (`api.max_body_bytes`); ask for less at once")]
     TooLong { max: usize },
     #[error("too many long requests are being read")]
@@ -55,12 +55,12 @@ pub(super) enum Unread {
     Broken,
 }
 
-impl Unread {
+impl BodyError {
     pub(super) fn status(&self) -> StatusCode {
         match self {
-            Unread::TooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Unread::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
-            Unread::Broken => StatusCode::BAD_REQUEST,
+            BodyError::TooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            BodyError::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
+            BodyError::Broken => StatusCode::BAD_REQUEST,
         }
     }
 }
@@ -68,7 +68,7 @@ impl Unread {
 impl Incoming {
     /// Creates the budget, for bodies of at most `body_bytes_max` bytes.
     pub(super) fn new(body_bytes_max: usize) -> Incoming {
-        let room = |bytes_max| Room::new(bytes_max, bytes_max / RESERVED_SHARE);
+        let room = |bytes_max| Quota::new(bytes_max, bytes_max / RESERVED_SHARE);
         Incoming { body_bytes_max, room: room(INCOMING_BYTES_MAX), kept: room(KEPT_BYTES_MAX) }
     }
 
@@ -92,8 +92,8 @@ impl Incoming {
     ///
     /// # Errors
     /// If the body is too long, exceeds the free budget, or stays unfinished.
-    pub(super) async fn read(&self, origin: Origin, mut body: Body) -> Result<Read, Unread> {
-        let too_long = Unread::TooLong { max: self.body_bytes_max };
+    pub(super) async fn read(&self, origin: Origin, mut body: Body) -> Result<Read, BodyError> {
+        let too_long = BodyError::TooLong { max: self.body_bytes_max };
         if body.size_hint().lower() > self.body_bytes_max as u64 {
             return Err(too_long);
         }
@@ -105,7 +105,7 @@ impl Incoming {
             }
             // A growing vector takes up to twice its bytes.
             if len > SHORT_BYTES_MAX && !share.grow_to(len.next_power_of_two()) {
-                return Err(Unread::NoRoom);
+                return Err(BodyError::NoRoom);
             }
             bytes.extend_from_slice(&data);
         }
@@ -117,9 +117,9 @@ impl Incoming {
 pub(super) struct Messages {
     bytes: usize,
     bytes_max: usize,
-    share: Share,
+    share: QuotaShare,
     /// The bytes of the longest message so far: its read buffer is not released.
-    kept: Share,
+    kept: QuotaShare,
 }
 
 impl Messages {
@@ -127,15 +127,15 @@ impl Messages {
     ///
     /// # Errors
     /// If the message should have ended before, or if the budget has no room for it.
-    pub(super) fn heard(&mut self, bytes: usize) -> Result<(), Unread> {
+    pub(super) fn heard(&mut self, bytes: usize) -> Result<(), BodyError> {
         self.bytes += bytes;
         if self.bytes > self.bytes_max {
-            return Err(Unread::TooLong { max: self.bytes_max });
+            return Err(BodyError::TooLong { max: self.bytes_max });
         }
         // A growing buffer takes up to twice its bytes.
         let taken = self.bytes.next_power_of_two();
         if self.bytes > SHORT_BYTES_MAX && !(self.share.grow_to(taken) && self.kept.grow_to(taken)) {
-            return Err(Unread::NoRoom);
+            return Err(BodyError::NoRoom);
         }
         Ok(())
     }
@@ -146,17 +146,17 @@ impl Messages {
     }
 
     /// Ends a message: returns its share, and starts the next message.
-    pub(super) fn whole(&mut self) -> Share {
+    pub(super) fn whole(&mut self) -> QuotaShare {
         self.bytes = 0;
         self.share.split()
     }
 }
 
 /// The next part of a body; trailers are ignored.
-async fn next(body: &mut Body) -> Result<Option<Bytes>, Unread> {
+async fn next(body: &mut Body) -> Result<Option<Bytes>, BodyError> {
     loop {
         let frame = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await;
-        match frame.transpose().map_err(|_| Unread::Broken)?.map(|frame| frame.into_data()) {
+        match frame.transpose().map_err(|_| BodyError::Broken)?.map(|frame| frame.into_data()) {
             None => return Ok(None),
             Some(Ok(data)) => return Ok(Some(data)),
             Some(Err(_trailers)) => {}
@@ -178,14 +178,14 @@ mod tests {
     async fn bodies_are_bounded_by_address_and_together() {
         let incoming = Incoming::new(16 << 20);
         let read = async |origin, len: usize| incoming.read(origin, Body::from(vec![b'x'; len])).await;
-        assert_eq!(read(host(1), (16 << 20) + 1).await.err(), Some(Unread::TooLong { max: 16 << 20 }));
+        assert_eq!(read(host(1), (16 << 20) + 1).await.err(), Some(BodyError::TooLong { max: 16 << 20 }));
         let mut held = Vec::new();
         while let Ok(body) = read(host(1), 16 << 20).await {
             assert_eq!(body.bytes().len(), 16 << 20);
             held.push(body);
         }
         assert_eq!(held.len(), 2, "a third of seven eighths of 128 MiB");
-        assert_eq!(read(host(1), 16 << 20).await.err(), Some(Unread::NoRoom));
+        assert_eq!(read(host(1), 16 << 20).await.err(), Some(BodyError::NoRoom));
         assert!(read(host(1), SHORT_BYTES_MAX).await.is_ok(), "a short one needs no room");
         assert!(read(host(2), 16 << 20).await.is_ok());
         drop(held);
@@ -226,6 +226,10 @@ mod tests {
         assert_eq!(incoming.kept.free(), KEPT_BYTES_MAX);
         let mut crowd: Vec<_> = (0..200).map(|_| incoming.messages(host(2))).collect();
         let refused = crowd.iter_mut().filter_map(|one| one.heard(1 << 20).err()).collect::<Vec<_>>();
-        assert!(refused.len() > 100 && refused.iter().all(|one| *one == Unread::NoRoom), "{}", refused.len());
+        assert!(
+            refused.len() > 100 && refused.iter().all(|one| *one == BodyError::NoRoom),
+            "{}",
+            refused.len()
+        );
     }
 }

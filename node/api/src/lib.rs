@@ -41,9 +41,9 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use slipstream_base::{sparse::Sparse, tasks::TaskError};
+use slipstream_base::{log_rate_limit::LogRateLimit, tasks::TaskError};
 use slipstream_config::ApiConfig;
-use slipstream_fair::{Blocking, Origin, Rank, Room, Vouched};
+use slipstream_fair::{Blocking, Origin, Quota, Rank, Vouched};
 use slipstream_rpc::RpcContext;
 use slipstream_status::{StatusSource, events::Ring, metrics::Metrics};
 use tokio::{net::TcpListener, sync::Mutex};
@@ -52,9 +52,9 @@ use tower_http::{cors::CorsLayer, timeout::TimeoutLayer};
 
 use self::{
     hosts::Hosts,
-    incoming::{Incoming, Unread},
+    incoming::{BodyError, Incoming},
     jsonrpc::JsonRpc,
-    listener::{Limited, Limits, NoPlace, Seat},
+    listener::{Limits, NoPlace, Seat, SeatedListener},
     operator::Operator,
     ws::Sockets,
 };
@@ -90,7 +90,7 @@ pub struct Api {
     status: Arc<StatusSource>,
     operator: Operator,
     events: Arc<Ring>,
-    listeners: Room,
+    listeners: Quota,
     blocking: Blocking,
     /// The last scrape, and its time. Locked from sampling to encoding, or one scrape would show what another has
     /// reset.
@@ -117,7 +117,7 @@ impl Api {
             status,
             operator,
             events,
-            listeners: Room::new(events::LISTENERS_MAX, events::LISTENERS_RESERVED),
+            listeners: Quota::new(events::LISTENERS_MAX, events::LISTENERS_RESERVED),
             blocking: Blocking::new("api", OPERATORS_MAX, Rank::Own),
             scrape: Arc::default(),
             stats: Mutex::default(),
@@ -138,7 +138,7 @@ pub async fn serve(
     // This works even if the task is aborted: connections are separate tasks.
     let _end = end.clone().drop_guard();
     let vouched = vouched(&config.trusted_addresses);
-    let listener = Limited::new(listener, limits(&config), vouched, Some(refused), end.clone());
+    let listener = SeatedListener::new(listener, limits(&config), vouched, Some(refused), end.clone());
     let (following, sockets) = (api.jsonrpc.table().follow(shutdown.clone()), api.sockets.clone());
     let events = api.events.clone();
     let router = router(&config, api, end.clone()).into_make_service_with_connect_info::<Seat>();
@@ -269,7 +269,7 @@ async fn only_json(headers: HeaderMap, request: Request, next: Next) -> Response
 async fn jsonrpc(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat>, body: Body) -> Response {
     let body = match api.incoming.read(seat.origin(), body).await {
         Ok(body) => body,
-        Err(Unread::NoRoom) => return api.busy("request", "too many long requests are being read"),
+        Err(BodyError::NoRoom) => return api.busy("request", "too many long requests are being read"),
         Err(unread) => return (unread.status(), format!("{unread}\n")).into_response(),
     };
     if seat.call_read().is_err() {
@@ -364,7 +364,7 @@ impl Api {
 }
 
 fn failed(error: &dyn std::fmt::Display) -> Response {
-    static FAILURES: Sparse = Sparse::new();
+    static FAILURES: LogRateLimit = LogRateLimit::per_second();
     if let Some(more) = FAILURES.pass(Instant::now()) {
         tracing::error!(%error, more, "a request for the node's state failed");
     }

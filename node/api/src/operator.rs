@@ -31,8 +31,8 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 use slipstream_base::{
-    FilterError, Log, bans_file::BansFile, operator_token::OperatorToken, orders_file::OrdersFile,
-    sparse::Sparse,
+    FilterError, Log, bans_file::BansFile, log_rate_limit::LogRateLimit, operator_token::OperatorToken,
+    orders_file::OrdersFile,
 };
 use slipstream_network::{
     Network, NetworkError, OrderError, PeerId, PeerTarget, Protocol, RequestLimits, Transport as _,
@@ -142,7 +142,7 @@ async fn only_operator(
     request: Request,
     next: Next,
 ) -> Response {
-    static REFUSALS: Sparse = Sparse::new();
+    static REFUSALS: LogRateLimit = LogRateLimit::per_second();
     let shown = bearer(request.headers());
     if shown.is_some_and(|shown| api.operator.token.is(shown)) {
         return next.run(request).await;

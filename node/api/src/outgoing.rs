@@ -3,7 +3,7 @@
 use axum::body::Bytes;
 use slipstream_fair::Origin;
 
-use slipstream_fair::{Room, Share};
+use slipstream_fair::{Quota, QuotaShare};
 
 /// Answers up to this length are free, so slow readers of long ones do not shut out everybody else.
 const SHORT_BYTES_MAX: usize = 64 << 10;
@@ -12,15 +12,15 @@ const RESERVED_SHARE: usize = 8;
 
 /// The budget for long answers. Each takes its share while it is built, and holds it until its last byte is in the
 /// kernel's buffer.
-pub(super) struct Outgoing(Room);
+pub(super) struct Outgoing(Quota);
 
 /// An answer and its share of the budget.
-struct Held {
+struct HeldAnswer {
     answer: String,
-    _share: Share,
+    _share: QuotaShare,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for HeldAnswer {
     fn as_ref(&self) -> &[u8] {
         self.answer.as_bytes()
     }
@@ -28,23 +28,23 @@ impl AsRef<[u8]> for Held {
 
 impl Outgoing {
     pub(super) fn new(bytes_max: usize) -> Outgoing {
-        Outgoing(Room::new(bytes_max, bytes_max / RESERVED_SHARE))
+        Outgoing(Quota::new(bytes_max, bytes_max / RESERVED_SHARE))
     }
 
     /// Starts an answer for a caller.
-    pub(super) fn grow(&self, origin: Origin) -> Growing {
-        Growing { text: String::new(), share: self.0.share(origin), lacked_room: false }
+    pub(super) fn grow(&self, origin: Origin) -> GrowingAnswer {
+        GrowingAnswer { text: String::new(), share: self.0.share(origin), lacked_room: false }
     }
 }
 
 /// An answer under construction, which takes its share of the budget as it grows.
-pub(super) struct Growing {
+pub(super) struct GrowingAnswer {
     text: String,
-    share: Share,
+    share: QuotaShare,
     lacked_room: bool,
 }
 
-impl Growing {
+impl GrowingAnswer {
     /// Bytes of the answer so far.
     pub(super) fn len(&self) -> usize {
         self.text.len()
@@ -78,7 +78,7 @@ impl Growing {
         match self.text.len() {
             0 => None,
             1..=SHORT_BYTES_MAX => Some(self.text.into()),
-            _ => Some(Bytes::from_owner(Held { answer: self.text, _share: self.share })),
+            _ => Some(Bytes::from_owner(HeldAnswer { answer: self.text, _share: self.share })),
         }
     }
 }

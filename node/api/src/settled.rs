@@ -24,7 +24,7 @@ pub const EPOCH_ENDS_MAX: usize = 64;
 /// The query's parameters.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Asked {
+pub(super) struct SettledQuery {
     /// A batch that the head must also have reached.
     #[serde(default)]
     after: u64,
@@ -49,7 +49,7 @@ pub struct Settled {
 pub(crate) async fn settled(
     State(api): State<Arc<Api>>,
     ConnectInfo(seat): ConnectInfo<Seat>,
-    Query(Asked { after, epoch }): Query<Asked>,
+    Query(SettledQuery { after, epoch }): Query<SettledQuery>,
 ) -> Response {
     let Some(validator) = api.status.validator() else {
         return (StatusCode::NOT_FOUND, "this node is not a validator\n").into_response();

@@ -21,7 +21,7 @@ use tokio::{net::TcpListener, sync::oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    listener::{Limited, Limits},
+    listener::{Limits, SeatedListener},
     page,
 };
 
@@ -46,7 +46,7 @@ impl Starting {
         let (accepts, accepting) = oneshot::channel();
         let listener = Ending {
             // A client that is still reading there holds nothing of the node.
-            listener: Limited::new(
+            listener: SeatedListener::new(
                 TcpListener::from_std(copy)?,
                 LIMITS,
                 vouched,
@@ -94,12 +94,12 @@ async fn closing(mut response: Response) -> Response {
 
 /// A listener whose end can be awaited.
 struct Ending {
-    listener: Limited,
+    listener: SeatedListener,
     _accepts: oneshot::Sender<()>,
 }
 
 impl Listener for Ending {
-    type Io = <Limited as Listener>::Io;
+    type Io = <SeatedListener as Listener>::Io;
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, SocketAddr) {

@@ -11,14 +11,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::SystemClock,
-    kept_file::{Form, Kept, KeptFile, ban_end, until_ms},
+    kept_file::{FileForm, KeptContent, KeptFile, ban_end, until_ms},
     tasks::TaskError,
 };
 
 /// The file's name in the data directory.
 pub const BANS_FILE: &str = "node.bans.json";
 
-const FORM: Form = Form {
+const FORM: FileForm = FileForm {
     name: BANS_FILE,
     damaged_name: "node.bans.damaged",
     version: 1,
@@ -47,7 +47,7 @@ struct SavedBan {
 }
 
 /// Reads the bans of a data directory and changes nothing.
-pub fn read(data_dir: &Path) -> Kept<Vec<Ban>> {
+pub fn read(data_dir: &Path) -> KeptContent<Vec<Ban>> {
     FORM.read(data_dir, |text| decode(text, SystemClock.now_ms(), Instant::now()))
 }
 
@@ -77,7 +77,7 @@ impl BansFile {
     ///
     /// # Errors
     /// If the file's content has changed since: the bans of another process would be lost.
-    pub fn establish(data_dir: &Path, kept: Kept<Vec<Ban>>) -> io::Result<BansFile> {
+    pub fn establish(data_dir: &Path, kept: KeptContent<Vec<Ban>>) -> io::Result<BansFile> {
         let file = FORM.establish(data_dir, &kept)?;
         if !kept.content.is_empty() {
             tracing::info!(

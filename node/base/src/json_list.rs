@@ -20,16 +20,16 @@ pub struct List<'a> {
 /// If the text is not a single JSON array.
 pub fn read(text: &str, max: usize) -> serde_json::Result<List<'_>> {
     let mut json = serde_json::Deserializer::from_str(text);
-    let list = Keep { max }.deserialize(&mut json)?;
+    let list = KeepFirst { max }.deserialize(&mut json)?;
     json.end()?;
     Ok(list)
 }
 
-struct Keep {
+struct KeepFirst {
     max: usize,
 }
 
-impl<'de> DeserializeSeed<'de> for Keep {
+impl<'de> DeserializeSeed<'de> for KeepFirst {
     type Value = List<'de>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<List<'de>, D::Error> {
@@ -37,7 +37,7 @@ impl<'de> DeserializeSeed<'de> for Keep {
     }
 }
 
-impl<'de> Visitor<'de> for Keep {
+impl<'de> Visitor<'de> for KeepFirst {
     type Value = List<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

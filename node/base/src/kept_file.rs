@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::small_file::{self, Placement, Readers};
 
 /// The description of one kind of file.
-pub struct Form {
+pub struct FileForm {
     /// The file's name in the data directory.
     pub name: &'static str,
     /// The name under which a damaged file is set aside.
@@ -31,7 +31,7 @@ pub struct Form {
 }
 
 /// The result of reading a file.
-pub struct Kept<T> {
+pub struct KeptContent<T> {
     /// The content of the file, or the default.
     pub content: T,
     /// Why the file cannot be used.
@@ -40,13 +40,13 @@ pub struct Kept<T> {
     text: Option<Vec<u8>>,
 }
 
-impl Form {
+impl FileForm {
     /// Reads the file in a data directory and changes nothing. A missing file means default content.
     pub fn read<T: Default>(
         &self,
         data_dir: &Path,
         decode: impl FnOnce(&[u8]) -> serde_json::Result<T>,
-    ) -> Kept<T> {
+    ) -> KeptContent<T> {
         let text = self.text_of(&data_dir.join(self.name));
         let content = match &text {
             Ok(Some(text)) => self.check(text).and_then(|()| decode(text).map_err(|error| error.to_string())),
@@ -55,16 +55,16 @@ impl Form {
         };
         let text = text.ok().flatten();
         match content {
-            Ok(content) => Kept { content, damage: None, text },
-            Err(damage) => Kept { content: T::default(), damage: Some(damage), text },
+            Ok(content) => KeptContent { content, damage: None, text },
+            Err(damage) => KeptContent { content: T::default(), damage: Some(damage), text },
         }
     }
 
-    /// Takes over the file that [`Form::read`] read before the lock was taken, and sets it aside if it is damaged.
+    /// Takes over the file that [`FileForm::read`] read before the lock was taken, and sets it aside if it is damaged.
     ///
     /// # Errors
     /// If the file's content has changed since: what another process wrote would be lost.
-    pub fn establish<T>(&self, data_dir: &Path, kept: &Kept<T>) -> io::Result<KeptFile> {
+    pub fn establish<T>(&self, data_dir: &Path, kept: &KeptContent<T>) -> io::Result<KeptFile> {
         let path = data_dir.join(self.name);
         if self.text_of(&path).ok().flatten() != kept.text {
             let changed = format!("{} changed while this node started; start it again", path.display());
@@ -150,10 +150,15 @@ mod tests {
 
     use super::*;
 
-    const FORM: Form =
-        Form { name: "it.json", damaged_name: "it.damaged", version: 1, bytes_max: 64, loss: "it is lost" };
+    const FORM: FileForm = FileForm {
+        name: "it.json",
+        damaged_name: "it.damaged",
+        version: 1,
+        bytes_max: 64,
+        loss: "it is lost",
+    };
 
-    fn read(dir: &Path) -> Kept<String> {
+    fn read(dir: &Path) -> KeptContent<String> {
         FORM.read(dir, |text| Ok(String::from_utf8_lossy(text).into_owned()))
     }
 

@@ -4,7 +4,7 @@
 //!   that belong to one process. [`kept_file`]: small files that outlive the node, such as [`bans_file`] and
 //!   [`orders_file`]. [`small_file`]: how each is written, completely or not at all.
 //! * [`tasks`]: every task has a name, an owner and an end. [`failure_notes`]: why the last process ended.
-//! * [`Log`]: log lines to standard error and to a file. [`sparse`]: a rate limit for lines that callers can cause.
+//! * [`Log`]: log lines to standard error and to a file. [`log_rate_limit`]: a rate limit for lines that callers can cause.
 //! * [`NodeError`]: why a node does not start, or stopped.
 //!
 //! Invariant: a file that is damaged, readable by others, or not ours is named, and never silently replaced.
@@ -20,11 +20,11 @@ pub mod kept_file;
 pub mod keys;
 pub mod lock;
 mod log;
+pub mod log_rate_limit;
 pub mod operator_token;
 pub mod orders_file;
 pub mod schedule_file;
 pub mod small_file;
-pub mod sparse;
 pub mod tasks;
 
 pub use self::{

@@ -10,13 +10,13 @@ use tokio::time::Instant;
 
 use crate::{
     clock::SystemClock,
-    kept_file::{Form, Kept, KeptFile, ban_end, until_ms},
+    kept_file::{FileForm, KeptContent, KeptFile, ban_end, until_ms},
 };
 
 /// The file's name in the data directory.
 pub const ORDERS_FILE: &str = "operator.peers.json";
 
-const FORM: Form = Form {
+const FORM: FileForm = FileForm {
     name: ORDERS_FILE,
     damaged_name: "operator.peers.damaged",
     version: 1,
@@ -46,7 +46,7 @@ struct SavedBan {
 }
 
 /// Reads the orders of a data directory and changes nothing.
-pub fn read(data_dir: &Path) -> Kept<Orders> {
+pub fn read(data_dir: &Path) -> KeptContent<Orders> {
     FORM.read(data_dir, |text| decode(text, SystemClock.now_ms(), Instant::now()))
 }
 
@@ -86,7 +86,7 @@ impl OrdersFile {
     ///
     /// # Errors
     /// If the file's content has changed since: the orders of another process would be lost.
-    pub fn establish(data_dir: &Path, kept: Kept<Orders>) -> io::Result<OrdersFile> {
+    pub fn establish(data_dir: &Path, kept: KeptContent<Orders>) -> io::Result<OrdersFile> {
         let file = FORM.establish(data_dir, &kept)?;
         let Orders { added, removed, bans } = &kept.content;
         if kept.content != Orders::default() {

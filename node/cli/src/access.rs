@@ -9,7 +9,7 @@ use slipstream_config::NodeConfig;
 
 use super::{
     ask::NodeUrl,
-    exit::{Exit, Failed, OrFail as _},
+    exit::{CommandFailure, Exit, OrFail as _},
 };
 
 /// How a read-only command gets at a data directory.
@@ -39,7 +39,7 @@ pub(super) fn take(config: &NodeConfig) -> Result<DataLock> {
             let text = format!(
                 "this command needs {dir} for itself, but the directory is in use by {holder}; stop the node first"
             );
-            Err(Failed::new(Exit::TryAgain, text).into())
+            Err(CommandFailure::new(Exit::TryAgain, text).into())
         }
         locked => locked.or_fail(),
     }
@@ -57,5 +57,5 @@ pub(super) fn check_database(config: &NodeConfig) -> Result<()> {
     }
     let dir = config.data_dir.display();
     let text = format!("there is no database in {dir}: start the node once, or import a snapshot");
-    Err(Failed::new(Exit::Failure, text).into())
+    Err(CommandFailure::new(Exit::Failure, text).into())
 }

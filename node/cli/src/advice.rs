@@ -7,7 +7,7 @@ use miette::Result;
 use slipstream_config::Role;
 use slipstream_storage::Damage;
 
-use super::exit::{Failed, causes};
+use super::exit::{CommandFailure, causes};
 
 /// Advice about damage, by role.
 pub(super) fn advice(role: Role) -> &'static str {
@@ -25,8 +25,8 @@ pub(super) fn advice(role: Role) -> &'static str {
 }
 
 /// Turns an error into a failure. Adds the advice if the error comes from damage, however it is wrapped.
-pub(super) fn failed(error: &(dyn Error + 'static), role: Role) -> Failed {
-    let failed = Failed::of(error);
+pub(super) fn failed(error: &(dyn Error + 'static), role: Role) -> CommandFailure {
+    let failed = CommandFailure::of(error);
     if is_damage(error) { failed.with_help(advice(role)) } else { failed }
 }
 

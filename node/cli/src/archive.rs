@@ -4,8 +4,8 @@ use std::{num::NonZeroUsize, sync::Arc};
 
 use miette::Result;
 use slipstream_archive::{
-    Archive, ArchiveError, ArchiveSummary, ArchivedSnapshot, Exported, Location, OnDamage, PrunedArchive,
-    Settings,
+    Archive, ArchiveError, ArchivePruneReport, ArchiveSummary, ArchivedSnapshot, DamagePolicy, ExportReport,
+    Location, Settings,
 };
 use slipstream_base::NodeError;
 use slipstream_config::Role;
@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 
 use super::{
     advice::advised,
-    exit::{Exit, Failed, OrFail as _},
+    exit::{CommandFailure, Exit, OrFail as _},
     output::print,
 };
 
@@ -38,7 +38,7 @@ pub(super) fn list(location: &Location) -> Result<()> {
 pub(super) fn export(snapshot: Arc<Snapshot>, location: &Location, role: Role) -> Result<()> {
     let exported =
         run(async { Archive::create(location, &Settings::from_env())?.export_snapshot(snapshot).await })?;
-    let Exported { summary, uploaded, uploaded_bytes } = advised(exported, role)?;
+    let ExportReport { summary, uploaded, uploaded_bytes } = advised(exported, role)?;
     print(&described("exported", &summary, location))?;
     print(&format!("sent {uploaded} objects, {uploaded_bytes} bytes; the others were already there"))
 }
@@ -60,7 +60,7 @@ pub(super) fn verify(location: &Location, number: Option<BatchNumber>, trust: &T
 }
 
 /// Prunes. If manifests are unreadable, it finishes all other work and then fails with their names.
-pub(super) fn prune(location: &Location, keep: NonZeroUsize, on_damage: OnDamage) -> Result<()> {
+pub(super) fn prune(location: &Location, keep: NonZeroUsize, on_damage: DamagePolicy) -> Result<()> {
     let pruned = run(async { Archive::open(location, &Settings::from_env())?.prune(keep, on_damage).await })?
         .or_fail()?;
     print(&format!(
@@ -69,21 +69,21 @@ pub(super) fn prune(location: &Location, keep: NonZeroUsize, on_damage: OnDamage
     ))?;
     match pruned.damaged.is_empty() {
         true => Ok(()),
-        false => Err(Failed::new(Exit::Data, damaged(location, &pruned)).into()),
+        false => Err(CommandFailure::new(Exit::Data, damaged(location, &pruned)).into()),
     }
 }
 
 /// Describes the manifests that a prune could not read, and its result.
-fn damaged(location: &Location, pruned: &PrunedArchive) -> String {
+fn damaged(location: &Location, pruned: &ArchivePruneReport) -> String {
     let named = pruned.damaged.iter().map(|manifest| format!("{}: {}\n", manifest.name, manifest.reason));
     let (count, named) = (pruned.damaged.len(), named.collect::<String>());
     let outcome = match pruned.on_damage {
-        OnDamage::Hold => format!(
+        DamagePolicy::Hold => format!(
             "{} objects stay because these manifests may name them. Export a snapshot again; if nobody can repair the manifests, \
              `slipstream snapshot prune --drop-damaged` deletes them and the objects that only they need",
             pruned.held
         ),
-        OnDamage::Drop => "they were deleted".to_owned(),
+        DamagePolicy::Drop => "they were deleted".to_owned(),
     };
     format!("{count} manifests of {location} cannot be read:\n{named}{outcome}")
 }

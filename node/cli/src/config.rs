@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use miette::Result;
 
 use super::{
-    exit::{Exit, Failed, OrFail as _},
+    exit::{CommandFailure, Exit, OrFail as _},
     output::print,
     source::OverrideArgs,
 };
@@ -60,7 +60,7 @@ fn check(args: &CheckArgs) -> Result<()> {
     if args.overrides.is_instance() && !config.key_file.exists() {
         let key = config.key_file.display();
         let text = format!("{key} does not exist yet: `slipstream run` with the same --instance creates it");
-        return Err(Failed::new(Exit::Config, text).into());
+        return Err(CommandFailure::new(Exit::Config, text).into());
     }
     slipstream_node::check(&config).or_fail()?;
     super::run::configured_filter(&config.log).or_fail()?;

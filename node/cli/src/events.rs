@@ -60,15 +60,15 @@ pub(super) fn events(args: &EventsArgs) -> Result<()> {
 
 /// One event of the stream.
 #[derive(PartialEq, Eq, Debug, Default)]
-pub(super) struct Told {
+pub(super) struct StreamEvent {
     pub(super) id: Option<String>,
     pub(super) name: String,
     pub(super) json: String,
 }
 
 /// The next event of a stream; `None` at its end. Comments and unknown fields are ignored.
-pub(super) fn next(stream: &mut impl BufRead) -> io::Result<Option<Told>> {
-    let mut told = Told::default();
+pub(super) fn next(stream: &mut impl BufRead) -> io::Result<Option<StreamEvent>> {
+    let mut told = StreamEvent::default();
     loop {
         let mut line = String::new();
         if stream.by_ref().take(LINE_BYTES_MAX).read_line(&mut line)? == 0 {
@@ -107,7 +107,8 @@ mod tests {
         let text = ": still here\n\nretry: 2000\nid: 7-1\nevent: head\ndata: {\"number\":1}\n\nevent:lost\r\ndata:{\"lost\":null}\r\n\r\nid: 7";
         let mut stream = text.as_bytes();
         let told = next(&mut stream).unwrap().unwrap();
-        let expected = Told { id: Some("7-1".into()), name: "head".into(), json: "{\"number\":1}".into() };
+        let expected =
+            StreamEvent { id: Some("7-1".into()), name: "head".into(), json: "{\"number\":1}".into() };
         assert_eq!(told, expected);
         let told = next(&mut stream).unwrap().unwrap();
         assert_eq!((told.id, &*told.name, &*told.json), (None, "lost", "{\"lost\":null}"));

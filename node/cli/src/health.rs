@@ -5,7 +5,7 @@ use miette::Result;
 
 use super::{
     ask::{ask, page, parse},
-    exit::{Exit, Failed},
+    exit::{CommandFailure, Exit},
     output::{note, print},
     status::NodeArgs,
 };
@@ -27,7 +27,7 @@ pub(super) fn health(args: &HealthArgs) -> Result<()> {
     let health: serde_json::Value = match page(&node, "/health/ready")? {
         said if said.starts_with('{') => parse(&said)?,
         // A starting node reports its current step.
-        said => return Err(Failed::new(Exit::TryAgain, said.trim()).into()),
+        said => return Err(CommandFailure::new(Exit::TryAgain, said.trim()).into()),
     };
     let told = |at| health.pointer(at).and_then(serde_json::Value::as_str);
     if let (Some(text), Some(way_out)) = (told("/silence/text"), told("/silence/way_out")) {
@@ -37,5 +37,5 @@ pub(super) fn health(args: &HealthArgs) -> Result<()> {
         return print("ready");
     }
     let why = told("/blocker/text").unwrap_or("no reason is given");
-    Err(Failed::new(Exit::TryAgain, format!("not ready: {why}")).into())
+    Err(CommandFailure::new(Exit::TryAgain, format!("not ready: {why}")).into())
 }

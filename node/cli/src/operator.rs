@@ -13,7 +13,7 @@ use slipstream_config::NodeConfig;
 
 use super::{
     ask::{NodeUrl, order, parse},
-    exit::{Exit, Failed, OrFail as _},
+    exit::{CommandFailure, Exit, OrFail as _},
     source::OverrideArgs,
 };
 
@@ -87,13 +87,13 @@ pub(super) fn running(config: &NodeConfig) -> Result<NodeUrl> {
             None => {
                 let text =
                     format!("the data directory {dir} is in use by {holder}, which is not a running node");
-                return Err(Failed::new(Exit::TryAgain, text).into());
+                return Err(CommandFailure::new(Exit::TryAgain, text).into());
             }
         },
         free => {
             free.or_fail()?;
             let text = format!("no node runs on the data directory {dir}: start it, and try again");
-            return Err(Failed::new(Exit::TryAgain, text).into());
+            return Err(CommandFailure::new(Exit::TryAgain, text).into());
         }
     };
     let configured = config.api.listen;
@@ -104,7 +104,7 @@ pub(super) fn running(config: &NodeConfig) -> Result<NodeUrl> {
             "the node that runs on {dir} answers at {api}, but the configuration says {configured}: restart it with this \
              configuration, or name the node with --api and its token with --token-file"
         );
-        return Err(Failed::new(Exit::Config, text).into());
+        return Err(CommandFailure::new(Exit::Config, text).into());
     }
     Ok(NodeUrl::of(api))
 }

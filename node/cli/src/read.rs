@@ -19,7 +19,7 @@ use slipstream_types::{BatchNumber, Bytes, Certificate, PublicKey, codec};
 
 use super::{
     ask::{NodeUrl, ask, parse, post},
-    exit::{Exit, Failed, OrFail as _},
+    exit::{CommandFailure, Exit, OrFail as _},
     output::print,
 };
 
@@ -55,7 +55,7 @@ struct Witness {
 }
 
 /// A validator and the position of its certificate.
-struct Standing {
+struct ValidatorStanding {
     witness: Witness,
     number: BatchNumber,
 }
@@ -76,7 +76,7 @@ pub(super) fn read(args: &ReadArgs) -> Result<()> {
             quorum,
             silent.iter().map(|reason| format!("; {reason}")).collect::<String>()
         );
-        return Err(Failed::new(Exit::TryAgain, text).into());
+        return Err(CommandFailure::new(Exit::TryAgain, text).into());
     }
     let floor = standings.iter().map(|standing| standing.number).max().unwrap_or_default();
     let request = json!({ "jsonrpc": "2.0", "id": 1, "method": args.method, "params": params }).to_string();
@@ -94,13 +94,13 @@ pub(super) fn read(args: &ReadArgs) -> Result<()> {
         "no {matching} validators give the same answer at batch {floor} or later: {}",
         if counts.is_empty() { "none answers".to_owned() } else { counts.join("; ") }
     );
-    Err(Failed::new(Exit::TryAgain, text).into())
+    Err(CommandFailure::new(Exit::TryAgain, text).into())
 }
 
 /// The position of each validator, and why others do not count.
-fn standings(nodes: &[NodeUrl], trust: &mut Trust) -> (Vec<Standing>, Vec<String>) {
+fn standings(nodes: &[NodeUrl], trust: &mut Trust) -> (Vec<ValidatorStanding>, Vec<String>) {
     let said = side_by_side(nodes, |node| settled(node, BatchNumber::GENESIS, trust));
-    let (mut standings, mut silent): (Vec<Standing>, Vec<String>) = Default::default();
+    let (mut standings, mut silent): (Vec<ValidatorStanding>, Vec<String>) = Default::default();
     let mut claims = Vec::new();
     for (node, said) in nodes.iter().zip(said) {
         match said {
@@ -121,7 +121,7 @@ fn standings(nodes: &[NodeUrl], trust: &mut Trust) -> (Vec<Standing>, Vec<String
             Ok(()) if !is_new => format!("{key} already answered at another address"),
             Ok(()) => {
                 let witness = Witness { node: node.clone(), key };
-                standings.push(Standing { witness, number: certificate.info.number });
+                standings.push(ValidatorStanding { witness, number: certificate.info.number });
                 continue;
             }
         };
@@ -156,8 +156,12 @@ fn decode(bytes: &Bytes) -> Result<Certificate> {
 }
 
 /// The answers of the validators that have reached the floor, each with the keys of the validators that gave it.
-fn answers(standings: &[Standing], floor: BatchNumber, request: &str) -> BTreeMap<String, Vec<PublicKey>> {
-    let said = side_by_side(standings, |Standing { witness, number }| {
+fn answers(
+    standings: &[ValidatorStanding],
+    floor: BatchNumber,
+    request: &str,
+) -> BTreeMap<String, Vec<PublicKey>> {
+    let said = side_by_side(standings, |ValidatorStanding { witness, number }| {
         if *number < floor {
             // The validator confirms that it has reached the floor; a liar's confirmation counts no more than its
             // answer.
@@ -191,7 +195,7 @@ fn side_by_side<A: Sync, T: Send>(asked: &[A], ask: impl Fn(&A) -> Result<T> + S
 fn show(args: &ReadArgs, floor: BatchNumber, answer: &Value, keys: &[PublicKey]) -> Result<()> {
     if let Some(error) = answer.get("error").filter(|error| !error.is_null()) {
         let text = format!("{} validators refuse {}: {error}", keys.len(), args.method);
-        return Err(Failed::new(Exit::Failure, text).into());
+        return Err(CommandFailure::new(Exit::Failure, text).into());
     }
     let result = &answer["result"];
     if args.json {

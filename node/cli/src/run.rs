@@ -29,7 +29,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{
     advice::{advised, failed},
-    exit::{self, Exit, Failed, OrFail as _},
+    exit::{self, CommandFailure, Exit, OrFail as _},
     output::offer,
     source::ConfigArgs,
 };
@@ -74,7 +74,7 @@ fn make_key(config: &NodeConfig) -> Result<()> {
         let text = format!(
             "the key file {key} is missing, but {data} holds the store of the node that used it: put the key back, or move {data} away"
         );
-        return Err(Failed::new(Exit::Config, text).into());
+        return Err(CommandFailure::new(Exit::Config, text).into());
     }
     let key = keys::create(&config.key_file).or_fail()?;
     tracing::info!(file = %config.key_file.display(), peer = %key.public(), "made a key for this instance");
@@ -182,14 +182,14 @@ fn log_panics(data_dir: PathBuf) {
 async fn until_signal(config: &NodeConfig, log: &Log) -> Result<()> {
     let mut signals = Signals::listen(log).or_fail()?;
     let mut ended = run_once(config, log, &mut signals, Duration::ZERO).await?;
-    while let Ended::ToBeRepaired = ended {
+    while let CleanEnd::ToBeRepaired = ended {
         ended = run_once(config, log, &mut signals, RESTART_PATIENCE).await?;
     }
     Ok(())
 }
 
 /// How a node ended without a failure.
-enum Ended {
+enum CleanEnd {
     BySignal,
     /// Its state is wrong, and its next start repairs it.
     ToBeRepaired,
@@ -201,12 +201,12 @@ async fn run_once(
     log: &Log,
     signals: &mut Signals,
     patience: Duration,
-) -> Result<Ended> {
+) -> Result<CleanEnd> {
     let mut node = tokio::select! {
         started = start(config, log, patience) => advised(started, config.role)?,
         name = signals.next() => {
             tracing::info!(signal = name, "stopped before the node was up; committed batches are kept");
-            return Ok(Ended::BySignal);
+            return Ok(CleanEnd::BySignal);
         }
     };
     offer(node.ready_line());
@@ -217,7 +217,7 @@ async fn run_once(
             tracing::info!(signal = name, "stopping; a second signal stops at once");
             advised(node.stop().await, config.role)?;
             tracing::info!("stopped");
-            return Ok(Ended::BySignal);
+            return Ok(CleanEnd::BySignal);
         }
     };
     if node.is_to_be_repaired(config, &failure).await {
@@ -225,7 +225,7 @@ async fn run_once(
         if let Err(error) = node.stop().await {
             tracing::warn!(%error, "another task failed as well");
         }
-        return Ok(Ended::ToBeRepaired);
+        return Ok(CleanEnd::ToBeRepaired);
     }
     let failed = failed(&failure, config.role);
     failure_notes::note(&config.data_dir, FAILURE_FILE, &failed.to_string());

@@ -10,7 +10,7 @@ use std::{
 use clap::{Args, Subcommand};
 use miette::{Report, Result, bail, miette};
 use slipstream_api::inspect::SnapshotEntry;
-use slipstream_archive::{Location, OnDamage};
+use slipstream_archive::{DamagePolicy, Location};
 use slipstream_base::{DATABASE, genesis_file, lock::DataLock, schedule_file};
 use slipstream_config::{NodeConfig, Role};
 use slipstream_storage::{
@@ -24,7 +24,7 @@ use super::{
     advice::advised,
     archive,
     ask::{ask, parse},
-    exit::{Exit, Failed, OrFail as _},
+    exit::{CommandFailure, Exit, OrFail as _},
     output::print,
     run,
     source::{ConfigArgs, OverrideArgs},
@@ -130,9 +130,9 @@ pub(super) struct VerifyArgs {
 }
 
 impl FromArgs {
-    fn place(&self) -> Result<Place> {
-        let place = Place::of(&self.from)?;
-        if let (Place::Dir(dir), Some(_)) = (&place, self.batch) {
+    fn place(&self) -> Result<ExportTarget> {
+        let place = ExportTarget::of(&self.from)?;
+        if let (ExportTarget::Dir(dir), Some(_)) = (&place, self.batch) {
             bail!("{} is an export, which has one snapshot: leave --batch out", dir.display());
         }
         Ok(place)
@@ -184,7 +184,7 @@ fn create(args: &SnapshotArgs) -> Result<()> {
 }
 
 fn export(args: &ExportArgs) -> Result<()> {
-    let to = Place::of(&args.to)?;
+    let to = ExportTarget::of(&args.to)?;
     let config = args.node.source.load()?;
     let batch = args.batch.map(BatchNumber::new);
     match access::look(&config)? {
@@ -201,13 +201,13 @@ fn export(args: &ExportArgs) -> Result<()> {
     }
 }
 
-fn export_to(to: &Place, snapshot: Arc<Snapshot>, role: Role) -> Result<()> {
+fn export_to(to: &ExportTarget, snapshot: Arc<Snapshot>, role: Role) -> Result<()> {
     match to {
-        Place::Dir(dir) => {
+        ExportTarget::Dir(dir) => {
             let summary = advised(write_export(&snapshot, dir), role)?;
             print(&described("exported", &summary, dir))
         }
-        Place::Archive(location) => archive::export(snapshot, location, role),
+        ExportTarget::Archive(location) => archive::export(snapshot, location, role),
     }
 }
 
@@ -229,7 +229,7 @@ fn open_beside(config: &NodeConfig, batch: Option<BatchNumber>) -> Result<Arc<Sn
         }
     }
     let text = "the node replaces its snapshots faster than one of them can be opened: try again, or raise `storage.snapshots_kept`";
-    Err(Failed::new(Exit::TryAgain, text).into())
+    Err(CommandFailure::new(Exit::TryAgain, text).into())
 }
 
 fn none_yet(config: &NodeConfig) -> Report {
@@ -238,7 +238,7 @@ fn none_yet(config: &NodeConfig) -> Report {
         true => {
             let text =
                 format!("the node has no snapshot yet: it makes one every {interval} batches, try again");
-            Failed::new(Exit::TryAgain, text).into()
+            CommandFailure::new(Exit::TryAgain, text).into()
         }
         false => miette!(
             "the node makes no snapshots: set `storage.snapshot_interval_batches` and `storage.snapshots_kept`, or stop it and \
@@ -257,11 +257,11 @@ fn import(args: &ImportArgs) -> Result<()> {
         store.follow_schedule(schedule_file::load(path).or_fail()?).or_fail()?;
     }
     let done = match from {
-        Place::Dir(dir) => {
+        ExportTarget::Dir(dir) => {
             let summary = advised(import_snapshot(&store, &dir, &trust), config.role)?;
             described("imported", &summary, &dir)
         }
-        Place::Archive(location) => {
+        ExportTarget::Archive(location) => {
             archive::import(&store, &location, args.from.number(), &trust, config.role)?
         }
     };
@@ -270,7 +270,7 @@ fn import(args: &ImportArgs) -> Result<()> {
 }
 
 fn prune(args: &PruneArgs) -> Result<()> {
-    let on_damage = if args.drop_damaged { OnDamage::Drop } else { OnDamage::Hold };
+    let on_damage = if args.drop_damaged { DamagePolicy::Drop } else { DamagePolicy::Hold };
     archive::prune(&archive::location(&args.archive)?, args.keep, on_damage)
 }
 
@@ -278,25 +278,25 @@ fn verify(args: &VerifyArgs) -> Result<()> {
     let from = args.from.place()?;
     let trust = trust(args.waypoint, args.genesis.as_deref())?;
     match from {
-        Place::Dir(dir) => {
+        ExportTarget::Dir(dir) => {
             let summary = verify_export(&dir, &trust).or_fail()?;
             print(&described("verified", &summary, &dir))
         }
-        Place::Archive(location) => archive::verify(&location, args.from.number(), &trust),
+        ExportTarget::Archive(location) => archive::verify(&location, args.from.number(), &trust),
     }
 }
 
 /// The place of an export.
-enum Place {
+enum ExportTarget {
     Dir(PathBuf),
     Archive(Location),
 }
 
-impl Place {
-    fn of(text: &str) -> Result<Place> {
+impl ExportTarget {
+    fn of(text: &str) -> Result<ExportTarget> {
         match Location::is_meant(text) {
-            true => Ok(Place::Archive(archive::location(text)?)),
-            false => Ok(Place::Dir(text.into())),
+            true => Ok(ExportTarget::Archive(archive::location(text)?)),
+            false => Ok(ExportTarget::Dir(text.into())),
         }
     }
 }

@@ -7,9 +7,9 @@ use std::{
 
 use clap::Args;
 use miette::Result;
-use slipstream_config::{INSTANCE_MAX, Loaded, NodeConfig, Overrides};
+use slipstream_config::{INSTANCE_MAX, LoadedConfig, NodeConfig, Overrides};
 
-use super::exit::{Exit, Failed, OrFail as _};
+use super::exit::{CommandFailure, Exit, OrFail as _};
 
 /// The configuration arguments of commands that require a configuration.
 #[derive(Debug, Args)]
@@ -68,13 +68,13 @@ impl OverrideArgs {
             None if self.is_empty() => Ok(None),
             None => {
                 let text = "--set and --instance change what --config FILE says; name the file";
-                Err(Failed::new(Exit::Usage, text).into())
+                Err(CommandFailure::new(Exit::Usage, text).into())
             }
         }
     }
 
     /// Loads the file with its overrides.
-    pub(super) fn load(&self, file: &Path) -> Result<Loaded> {
+    pub(super) fn load(&self, file: &Path) -> Result<LoadedConfig> {
         let overrides = Overrides::new(std::env::vars_os(), &self.sets).or_fail()?;
         slipstream_config::load(file, &overrides.with_instance(self.instance)).or_fail()
     }

@@ -11,14 +11,14 @@ use miette::Result;
 use serde_json::{Value, json};
 use slipstream_base::{clock::SystemClock, genesis_file};
 use slipstream_light::{
-    AccountProof, At, EpochChanges, LightClient, LightError, Question, SLOTS_MAX, VerifiedAccount,
+    AccountProof, BatchTag, EpochChanges, LightClient, LightError, Question, SLOTS_MAX, VerifiedAccount,
     WaypointProof,
 };
 use slipstream_types::{AccountValue, BatchNumber, Clock as _, U256, Waypoint};
 
 use super::{
     ask::{NodeUrl, rpc},
-    exit::{Exit, Failed, OrFail as _},
+    exit::{CommandFailure, Exit, OrFail as _},
     output::print,
     rows::Rows,
 };
@@ -61,7 +61,7 @@ pub(super) fn slot(text: &str) -> std::result::Result<B256, String> {
 pub(super) fn verify_account(args: &VerifyArgs) -> Result<()> {
     if args.slot.len() > SLOTS_MAX {
         let text = format!("{} slots are too many: one proof covers at most {SLOTS_MAX}", args.slot.len());
-        return Err(Failed::new(Exit::Usage, text).into());
+        return Err(CommandFailure::new(Exit::Usage, text).into());
     }
     let node = NodeUrl::parse(&args.api)?;
     let mut client = begin(args, &node)?;
@@ -92,10 +92,11 @@ fn ask(args: &VerifyArgs, node: &NodeUrl, client: &mut LightClient) -> Result<Ve
     loop {
         let proof = AccountProof::from_json(&rpc(node, "slipstream_getProof", &params)?).or_fail()?;
         let at = match args.batch {
-            Some(number) => At::Batch(BatchNumber::new(number)),
-            None => {
-                At::Latest { now_ms: SystemClock.now_ms(), age_ms_max: args.age_max.saturating_mul(1_000) }
-            }
+            Some(number) => BatchTag::Batch(BatchNumber::new(number)),
+            None => BatchTag::Latest {
+                now_ms: SystemClock.now_ms(),
+                age_ms_max: args.age_max.saturating_mul(1_000),
+            },
         };
         let question = Question { address: args.address, slots: &args.slot, at };
         match client.verify(&question, &proof) {

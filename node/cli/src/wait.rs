@@ -16,7 +16,7 @@ use slipstream_status::{
 use slipstream_types::BatchNumber;
 
 use super::{
-    exit::{Exit, Failed, is_temporary},
+    exit::{CommandFailure, Exit, is_temporary},
     output::{pause, print},
     status::{NodeArgs, line, read_within},
 };
@@ -135,7 +135,7 @@ pub(super) fn wait(args: &WaitArgs) -> Result<()> {
         };
         if Instant::now() + LOOK_EVERY > deadline {
             let text = format!("waited {} s in vain for {what}: {missing}", timeout.as_secs_f64());
-            return Err(Failed::new(Exit::TryAgain, text).into());
+            return Err(CommandFailure::new(Exit::TryAgain, text).into());
         }
         pause(LOOK_EVERY);
     }

@@ -6,7 +6,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Place, Places,
+    Permit, Permits,
     leash::Leash,
     origin::Origin,
     probation::Probation,
@@ -20,7 +20,7 @@ const PROBATION_WAIT_MAX: Duration = Duration::from_secs(1);
 /// A fixed number of places for blocking work. If all are taken, callers wait without a thread.
 #[derive(Clone)]
 pub struct Blocking {
-    places: Places,
+    places: Permits,
     workers: Arc<Workers>,
     turns: Turns,
 }
@@ -39,7 +39,7 @@ impl Blocking {
         turns: Turns,
     ) -> Blocking {
         let workers = Arc::new(Workers::new(name, places + long, rank));
-        Blocking { places: Places::metered(places, long), workers, turns }
+        Blocking { places: Permits::metered(places, long), workers, turns }
     }
 
     /// Runs `work` on a thread that may block. Work that has started cannot be stopped: when its caller goes away it
@@ -84,7 +84,7 @@ impl Blocking {
         &self,
         origin: Origin,
         probation: Option<Probation>,
-    ) -> Option<(Place, Option<Probation>)> {
+    ) -> Option<(Permit, Option<Probation>)> {
         let Some(probation) = probation else { return Some((self.places.take(origin).await, None)) };
         match timeout(PROBATION_WAIT_MAX, self.places.take_on_probation(origin)).await {
             Ok(place) => Some((place, Some(probation))),
@@ -100,7 +100,7 @@ impl Blocking {
 
     /// The places of the threads.
     #[cfg(any(test, feature = "testing"))]
-    pub fn places(&self) -> &Places {
+    pub fn places(&self) -> &Permits {
         &self.places
     }
 }
@@ -110,7 +110,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::room::Room;
+    use crate::quota::Quota;
 
     /// Goal: a caller that repeatedly calls and disconnects never gets more threads than there are places.
     #[tokio::test(flavor = "multi_thread")]
@@ -164,7 +164,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn waiting_on_probation_has_an_end() {
         let blocking = Blocking::with_long("test", (1, 1), Rank::Own, Turns::new(1));
-        let (few, long) = (Room::new(1, 0), Room::new(1, 0));
+        let (few, long) = (Quota::new(1, 0), Quota::new(1, 0));
         let origin = Origin::V4([192, 0, 2, 1].into());
         let begin = || {
             let mut place = few.share(origin);
@@ -191,7 +191,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn work_on_probation_leaves_its_places() {
         let blocking = Blocking::with_long("test", (1, 1), Rank::Own, Turns::new(1));
-        let (few, none) = (Room::new(4, 0), Room::new(1, 0));
+        let (few, none) = (Quota::new(4, 0), Quota::new(1, 0));
         let mut taken = none.share(Origin::Trusted);
         assert!(taken.grow_to(1));
         let origin = Origin::V4([192, 0, 2, 1].into());

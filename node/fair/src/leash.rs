@@ -22,7 +22,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Place,
+    Permit,
     probation::Probation,
     turns::{Turn, Turns},
     workers::step_back,
@@ -41,19 +41,19 @@ const WAITS_PART: u32 = 16;
 
 /// A check on a caller's work. Cheap to clone; belongs to the thread of the work, whose CPU time it counts.
 #[derive(Clone)]
-pub struct Leash(Arc<Held>);
+pub struct Leash(Arc<LeashState>);
 
-struct Held {
+struct LeashState {
     gone: CancellationToken,
     turns: Turns,
     begun: Instant,
-    pace: Mutex<Pace>,
+    pace: Mutex<WorkProgress>,
 }
 
 /// The progress of the work.
-struct Pace {
+struct WorkProgress {
     /// The work's place in the lane; `None` for work without one.
-    place: Option<Place>,
+    place: Option<Permit>,
     /// Gives permission to be long; `None` once that is settled.
     probation: Option<Probation>,
     is_refused: bool,
@@ -68,14 +68,14 @@ struct Pace {
 impl Leash {
     /// The leash of work that starts now, on this thread.
     pub fn begin(
-        place: Option<Place>,
+        place: Option<Permit>,
         probation: Option<Probation>,
         turns: Turns,
         gone: CancellationToken,
     ) -> Leash {
         let begun = Instant::now();
         let counted = (cpu_time(), begun);
-        let pace = Pace {
+        let pace = WorkProgress {
             place,
             probation,
             is_refused: false,
@@ -84,7 +84,7 @@ impl Leash {
             is_long: false,
             turn: None,
         };
-        Leash(Arc::new(Held { gone, turns, begun, pace: Mutex::new(pace) }))
+        Leash(Arc::new(LeashState { gone, turns, begun, pace: Mutex::new(pace) }))
     }
 
     /// Whether the work must end, because nobody waits for it any more or it may not be long. Long work may wait here
@@ -100,7 +100,7 @@ impl Leash {
     }
 }
 
-impl Pace {
+impl WorkProgress {
     /// Whether the work must end now, or after a wait for its turn.
     fn go_on(&mut self, turns: &Turns, is_over: &impl Fn() -> bool) -> bool {
         if self.is_refused {
@@ -120,7 +120,7 @@ impl Pace {
             if !self.settle() {
                 return true;
             }
-            self.is_long = self.place.as_mut().is_some_and(Place::lengthen);
+            self.is_long = self.place.as_mut().is_some_and(Permit::lengthen);
             if !self.is_long {
                 return false;
             }
@@ -138,7 +138,7 @@ impl Pace {
     /// Whether the work may take as long as it needs. On probation it needs a place for that.
     fn settle(&mut self) -> bool {
         let Some(probation) = &self.probation else { return true };
-        let may_stay = self.place.as_mut().is_none_or(Place::settle);
+        let may_stay = self.place.as_mut().is_none_or(Permit::settle);
         if probation.lengthen(may_stay) {
             self.probation = None;
         } else {
@@ -157,7 +157,7 @@ impl Pace {
     }
 }
 
-impl Drop for Held {
+impl Drop for LeashState {
     fn drop(&mut self) {
         let least = self.begun.elapsed() / WAITS_PART;
         let pace = self.pace.get_mut();
@@ -178,7 +178,7 @@ fn cpu_time() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{origin::Origin, places::Places, room::Room};
+    use crate::{origin::Origin, permits::Permits, quota::Quota};
 
     fn burn(leash: &Leash) {
         while !leash.0.pace.lock().is_long {
@@ -190,7 +190,7 @@ mod tests {
     /// address.
     #[tokio::test(start_paused = true)]
     async fn long_work_takes_turns() {
-        let (places, turns) = (Places::metered(1, 1), Turns::new(1));
+        let (places, turns) = (Permits::metered(1, 1), Turns::new(1));
         let host = Origin::V4([192, 0, 2, 1].into());
         let begin = |place| Leash::begin(Some(place), None, turns.clone(), CancellationToken::new());
         let leash = begin(places.take(host).await);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     /// Runs work on probation until it is long or must end; returns whether it is long.
-    async fn lengthens(places: &Places, host: Origin, rooms: &[Room; 2]) -> bool {
+    async fn lengthens(places: &Permits, host: Origin, rooms: &[Quota; 2]) -> bool {
         let [mut place, long] = rooms.each_ref().map(|room| room.share(host));
         assert!(place.grow_to(1));
         let probation = Probation::new(place, long);
@@ -236,7 +236,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn work_on_probation_asks_before_it_is_long() {
         let host = |number| Origin::V4([192, 0, 2, number].into());
-        let (places, rooms) = (Places::metered(4, 1), [Room::new(1, 0), Room::new(1, 0)]);
+        let (places, rooms) = (Permits::metered(4, 1), [Quota::new(1, 0), Quota::new(1, 0)]);
         assert!(lengthens(&places, host(1), &rooms).await);
         let mut taken = rooms[1].share(host(2));
         assert!(taken.grow_to(1));
@@ -260,7 +260,7 @@ mod tests {
     /// Goal: work on probation that waits, for example for a disk, must end after a while, however little it computes.
     #[tokio::test(start_paused = true)]
     async fn waiting_on_probation_has_an_end() {
-        let (places, few, long) = (Places::metered(2, 1), Room::new(1, 0), Room::new(1, 0));
+        let (places, few, long) = (Permits::metered(2, 1), Quota::new(1, 0), Quota::new(1, 0));
         let host = Origin::V4([192, 0, 2, 1].into());
         let [mut taken, mut place] = [long.share(Origin::Trusted), few.share(host)];
         assert!(taken.grow_to(1) && place.grow_to(1));

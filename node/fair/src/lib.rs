@@ -6,7 +6,7 @@
 //!                   Room   (how many bytes)                                               └─▶ Turns (long work, in slices)
 //! ```
 //!
-//! * [`Origin`]: the owner to which a caller is attributed. [`Places`], [`Room`]: an amount that origins share so that
+//! * [`Origin`]: the owner to which a caller is attributed. [`Permits`], [`Quota`]: an amount that origins share so that
 //!   none of them can take what the others need.
 //! * [`Blocking`]: dedicated threads behind places. [`Workers`]: the threads themselves.
 //! * [`Leash`], [`Probation`], [`Turns`]: what a piece of work may still use once it has started.
@@ -16,9 +16,9 @@
 mod blocking;
 mod leash;
 mod origin;
-mod places;
+mod permits;
 mod probation;
-mod room;
+mod quota;
 mod turns;
 mod workers;
 
@@ -26,9 +26,9 @@ pub use self::{
     blocking::Blocking,
     leash::Leash,
     origin::{Origin, Vouched},
-    places::{Place, Places},
+    permits::{Permit, Permits},
     probation::Probation,
-    room::{Room, Share},
+    quota::{Quota, QuotaShare},
     turns::{Turn, Turns},
     workers::{Rank, WorkError, Workers, step_back},
 };

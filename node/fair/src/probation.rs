@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::room::Share;
+use crate::quota::QuotaShare;
 
 /// The place of one call. Cheap to clone: the connection and the work share it, and it is released when both are done.
 #[derive(Clone)]
@@ -23,22 +23,22 @@ pub struct Probation(Arc<Mutex<State>>);
 enum State {
     /// In a probation place. The `long` share is empty.
     Short {
-        _place: Share,
-        long: Share,
+        _place: QuotaShare,
+        long: QuotaShare,
     },
     Long {
-        _place: Share,
+        _place: QuotaShare,
     },
     /// In a place for long calls, but no longer on a thread.
     Again {
-        place: Share,
+        place: QuotaShare,
     },
     Refused,
 }
 
 impl Probation {
     /// Starts in `place`; `long` is an empty share of the places for long calls.
-    pub fn new(place: Share, long: Share) -> Probation {
+    pub fn new(place: QuotaShare, long: QuotaShare) -> Probation {
         Probation(Arc::new(Mutex::new(State::Short { _place: place, long })))
     }
 
@@ -76,13 +76,13 @@ impl Probation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{origin::Origin, room::Room};
+    use crate::{origin::Origin, quota::Quota};
 
     /// Goal: a long call exchanges its place once, or loses it at once when it is refused, and holds nothing when it is
     /// over.
     #[test]
     fn a_long_call_exchanges_its_place_or_loses_it() {
-        let (few, long) = (Room::new(2, 0), Room::new(1, 0));
+        let (few, long) = (Quota::new(2, 0), Quota::new(1, 0));
         let begin = || {
             let mut place = few.share(Origin::Trusted);
             assert!(place.grow_to(1));

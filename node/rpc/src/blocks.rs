@@ -18,7 +18,7 @@ use slipstream_types::{BatchHeader, BatchNumber, Body, ChainConfig, Digest, Rece
 
 use super::{
     RpcContext, RpcTransaction,
-    batches::{Batch, Parts, Reader, Weighed, Weight},
+    batches::{Batch, BatchParts, Reader, WeighedAnswer, Weight},
     errors::{RpcError, RpcResult},
     params::{BlockParam, Strict, args},
     table::CallContext,
@@ -68,7 +68,7 @@ impl RpcContext {
     pub(super) fn batch(
         &self,
         id: BlockId,
-        parts: Parts,
+        parts: BatchParts,
         reader: Reader<'_>,
     ) -> Result<Option<Batch>, RpcError> {
         if id.is_pending() {
@@ -116,7 +116,7 @@ pub(super) fn block_number(context: &RpcContext) -> RpcResult<U64> {
 /// A block or a header in the form of the answer.
 #[derive(Serialize)]
 #[serde(untagged)]
-pub(super) enum Shown<T> {
+pub(super) enum BlockForm<T> {
     Made(Box<T>),
     /// The pending block or header.
     Pending(Value),
@@ -127,11 +127,11 @@ pub(super) fn block<I: DeserializeOwned + Into<BlockParam>>(
     context: &RpcContext,
     params: &Params<'_>,
     asker: &CallContext<'_>,
-) -> RpcResult<Option<Weighed<Shown<Block<RpcTransaction>>>>> {
+) -> RpcResult<Option<WeighedAnswer<BlockForm<Block<RpcTransaction>>>>> {
     let (id, full): (I, Option<bool>) = args(params)?;
     let (id, full) = (id.into().0, full.unwrap_or(false));
     let reader = asker.reader();
-    let Some(batch) = context.batch(id, Parts::Both, reader)? else { return Ok(None) };
+    let Some(batch) = context.batch(id, BatchParts::Both, reader)? else { return Ok(None) };
     let weight = if full { Weight::of_transactions(&batch.header) } else { Weight::default() };
     let block = context.batches.weigh(weight, reader, || {
         let block = to_block(&context.chain, &batch, full, asker.leash)?;
@@ -141,15 +141,15 @@ pub(super) fn block<I: DeserializeOwned + Into<BlockParam>>(
 }
 
 /// Formats as geth does: a pending block has no hash, nonce or miner.
-fn shown<T: Serialize>(method: &'static str, id: BlockId, made: T) -> Result<Shown<T>, RpcError> {
+fn shown<T: Serialize>(method: &'static str, id: BlockId, made: T) -> Result<BlockForm<T>, RpcError> {
     if !id.is_pending() {
-        return Ok(Shown::Made(Box::new(made)));
+        return Ok(BlockForm::Made(Box::new(made)));
     }
     let mut pending = serde_json::to_value(made).map_err(|error| RpcError::internal(method, &error))?;
     for field in ["hash", "nonce", "miner"] {
         pending[field] = Value::Null;
     }
-    Ok(Shown::Pending(pending))
+    Ok(BlockForm::Pending(pending))
 }
 
 /// `eth_getHeaderByNumber` and `eth_getHeaderByHash`, as in geth.
@@ -157,10 +157,10 @@ pub(super) fn header<I: DeserializeOwned + Into<BlockParam>>(
     context: &RpcContext,
     params: &Params<'_>,
     asker: &CallContext<'_>,
-) -> RpcResult<Option<Shown<Header>>> {
+) -> RpcResult<Option<BlockForm<Header>>> {
     let (id,): (I,) = args(params)?;
     let id = id.into().0;
-    let Some(batch) = context.batch(id, Parts::Receipts, asker.reader())? else { return Ok(None) };
+    let Some(batch) = context.batch(id, BatchParts::Receipts, asker.reader())? else { return Ok(None) };
     Ok(Some(shown("eth_getHeaderByNumber", id, to_header(&context.chain, &batch))?))
 }
 
@@ -169,10 +169,10 @@ pub(super) fn receipts(
     context: &RpcContext,
     params: &Params<'_>,
     asker: &CallContext<'_>,
-) -> RpcResult<Option<Weighed<Vec<TransactionReceipt>>>> {
+) -> RpcResult<Option<WeighedAnswer<Vec<TransactionReceipt>>>> {
     let (BlockParam(id),) = args(params)?;
     let reader = asker.reader();
-    let Some(batch) = context.batch(id, Parts::Both, reader)? else { return Ok(None) };
+    let Some(batch) = context.batch(id, BatchParts::Both, reader)? else { return Ok(None) };
     let weight = Weight::of_receipts(&batch.receipts()?.receipts);
     let receipts = context.batches.weigh(weight, reader, || {
         let all = (0..batch.header.tx_count as usize).map(|index| {

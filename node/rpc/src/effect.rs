@@ -1,15 +1,15 @@
 //! [`Effect`]: what takes effect once an answer is on its way.
 
-use super::{feed::Awaited, logs::Poll, subscriptions::Begun};
+use super::{feed::ReceiptWait, logs::PendingPoll, subscriptions::PendingSubscription};
 
 /// An effect that is dropped before it is [`told`](Effect::told) leaves everything as if the request had not been made.
 pub enum Effect {
     /// Advances a filter.
-    Poll(Poll),
+    Poll(PendingPoll),
     /// Starts a subscription once its answer is on its way.
-    Subscription(Begun),
+    Subscription(PendingSubscription),
     /// The answer itself is a receipt that is still awaited. Never handed to the sender of the answer: see `send_sync`.
-    Receipt(Awaited),
+    Receipt(ReceiptWait),
 }
 
 impl Effect {
@@ -23,8 +23,8 @@ impl Effect {
     }
 }
 
-impl From<Poll> for Effect {
-    fn from(poll: Poll) -> Self {
+impl From<PendingPoll> for Effect {
+    fn from(poll: PendingPoll) -> Self {
         Effect::Poll(poll)
     }
 }

@@ -7,7 +7,7 @@ use jsonrpsee_types::{
     ErrorObjectOwned,
     error::{INTERNAL_ERROR_CODE, INVALID_PARAMS_CODE, METHOD_NOT_FOUND_CODE},
 };
-use slipstream_base::sparse::Sparse;
+use slipstream_base::log_rate_limit::LogRateLimit;
 use slipstream_consensus::SubmitError;
 use slipstream_executor::{ExecuteError, TransactionError};
 use slipstream_storage::StorageError;
@@ -232,7 +232,7 @@ impl From<RpcError> for ErrorObjectOwned {
                 SERVER_ERROR_CODE
             }
             RpcError::Storage(_) | RpcError::Codec(_) | RpcError::Damaged(_) | RpcError::Internal { .. } => {
-                static FAILURES: Sparse = Sparse::new();
+                static FAILURES: LogRateLimit = LogRateLimit::per_second();
                 if let Some(more) = FAILURES.pass(Instant::now()) {
                     tracing::error!(%message, more, "a JSON-RPC call failed");
                 }

@@ -17,7 +17,7 @@ use slipstream_types::{BatchNumber, batch::RawTransaction};
 
 use super::{
     RpcContext,
-    batches::{Batch, Parts, Reader},
+    batches::{Batch, BatchParts, Reader},
     errors::{RpcError, RpcResult},
     params::{AtMost, Number, Strict, args},
     table::CallContext,
@@ -93,7 +93,7 @@ fn tips_of_full(
     if header.gas_used < rules.gas_limit / FULL_SHARE {
         return Ok(Vec::new());
     }
-    let batch = match context.batches.get(number, Parts::Body, reader) {
+    let batch = match context.batches.get(number, BatchParts::Body, reader) {
         Err(RpcError::LargeBatch) => None,
         batch => batch?,
     };
@@ -211,7 +211,7 @@ fn fees(
         history.base_fee_per_gas.push(rules.base_fee_wei.into());
         history.gas_used_ratio.push(used as f64 / rules.gas_limit as f64);
         if !percentiles.is_empty() {
-            let batch = context.batches.get(number, Parts::Both, Reader::passing(asker.leash))?;
+            let batch = context.batches.get(number, BatchParts::Both, Reader::passing(asker.leash))?;
             let none = || vec![0; percentiles.len()];
             rewards
                 .push(batch.as_ref().map_or_else(none, |batch| tips(batch, percentiles, rules.base_fee_wei)));

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use super::{
     RpcContext,
-    batches::{Parts, Reader},
+    batches::{BatchParts, Reader},
     errors::{RpcError, RpcResult},
     params::{BlockParam, Hash, Strict, args},
     table::CallContext,
@@ -25,7 +25,7 @@ pub(super) fn by_hash(
 }
 
 fn of(context: &RpcContext, hash: &B256, reader: Reader<'_>) -> Result<Bytes, RpcError> {
-    if let Some((batch, index)) = find(context, hash, Parts::Body, reader)? {
+    if let Some((batch, index)) = find(context, hash, BatchParts::Body, reader)? {
         return Ok(batch.raw(index)?.unwrap_or_default());
     }
     let Some(waiting) = context.pool.get(hash) else {
@@ -42,7 +42,7 @@ pub(super) fn by_index<I: DeserializeOwned + Into<BlockParam>>(
     asker: &CallContext<'_>,
 ) -> RpcResult<Bytes> {
     let (id, Strict(index)): (I, Strict<u64>) = args(params)?;
-    let Some(batch) = context.batch(id.into().0, Parts::Body, asker.reader())? else {
+    let Some(batch) = context.batch(id.into().0, BatchParts::Body, asker.reader())? else {
         return Ok(Bytes::new());
     };
     Ok(batch.raw(usize::try_from(index).unwrap_or(usize::MAX))?.unwrap_or_default())

@@ -18,7 +18,7 @@ use super::{
     batches::Reader,
     effect::Effect,
     errors::{RpcError, RpcResult},
-    feed::Awaited,
+    feed::ReceiptWait,
     lanes::Lane,
     params::{Strict, args},
     table::{CallContext, Table},
@@ -42,7 +42,7 @@ pub(super) fn send(
     }
 }
 
-fn sent(context: &RpcContext, params: &Params<'_>, asker: &CallContext<'_>) -> Result<Awaited, RpcError> {
+fn sent(context: &RpcContext, params: &Params<'_>, asker: &CallContext<'_>) -> Result<ReceiptWait, RpcError> {
     let (Strict(raw), wanted): (Strict<Bytes>, Option<Box<RawValue>>) = args(params)?;
     // A transaction whose receipt could never be found is refused.
     context.keeps.check_found()?;
@@ -68,7 +68,7 @@ fn time(wanted: Option<&RawValue>, max: Duration) -> Duration {
 
 impl Table {
     /// The receipt of a submitted transaction, once available.
-    pub(super) async fn receipt(&self, origin: Origin, awaited: Awaited) -> RpcResult<Box<RawValue>> {
+    pub(super) async fn receipt(&self, origin: Origin, awaited: ReceiptWait) -> RpcResult<Box<RawValue>> {
         awaited.over().await;
         let (context, hash) = (self.context.clone(), awaited.hash);
         let read = async |lane| {

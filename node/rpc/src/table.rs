@@ -15,7 +15,7 @@ use super::{
     effect::Effect,
     errors::{RpcError, RpcResult},
     lanes::{Lane, Lanes},
-    subscriptions::Listening,
+    subscriptions::SubscriberSocket,
     transactions::{SEND_RAW, send_raw_all},
 };
 
@@ -27,7 +27,7 @@ pub(super) struct CallContext<'a> {
     /// The lane whose thread runs the call.
     pub(super) lane: Lane,
     /// The socket that can receive news; `None` over HTTP.
-    pub(super) listening: Option<&'a Listening>,
+    pub(super) listening: Option<&'a SubscriberSocket>,
 }
 
 impl CallContext<'_> {
@@ -184,7 +184,7 @@ impl Table {
 
     /// Takes all free places of the lane of large batches until the result is dropped.
     #[cfg(any(test, feature = "testing"))]
-    pub fn occupy_large(&self) -> Vec<slipstream_fair::Place> {
+    pub fn occupy_large(&self) -> Vec<slipstream_fair::Permit> {
         self.lanes.of(Lane::Batches).places().occupy()
     }
 

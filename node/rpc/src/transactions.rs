@@ -12,7 +12,7 @@ use slipstream_types::ChainConfig;
 
 use super::{
     RpcContext, RpcTransaction,
-    batches::{Batch, Parts, Reader, Weighed, Weight},
+    batches::{Batch, BatchParts, Reader, WeighedAnswer, Weight},
     errors::{RpcError, RpcResult},
     params::{BlockParam, Hash, Strict, args},
     table::CallContext,
@@ -56,7 +56,7 @@ pub(super) fn by_hash(
     asker: &CallContext<'_>,
 ) -> RpcResult<Option<RpcTransaction>> {
     let (Strict(hash),): (Hash,) = args(params)?;
-    if let Some((batch, index)) = find(context, &hash, Parts::Body, asker.reader())? {
+    if let Some((batch, index)) = find(context, &hash, BatchParts::Body, asker.reader())? {
         return Ok(to_transaction(&context.chain, &batch, index)?);
     }
     let waiting = context.pool.get(&hash);
@@ -73,7 +73,7 @@ pub(super) fn by_index<I: DeserializeOwned + Into<BlockParam>>(
     asker: &CallContext<'_>,
 ) -> RpcResult<Option<RpcTransaction>> {
     let (id, Strict(index)): (I, Strict<u64>) = args(params)?;
-    let Some(batch) = context.batch(id.into().0, Parts::Body, asker.reader())? else { return Ok(None) };
+    let Some(batch) = context.batch(id.into().0, BatchParts::Body, asker.reader())? else { return Ok(None) };
     Ok(to_transaction(&context.chain, &batch, usize::try_from(index).unwrap_or(usize::MAX))?)
 }
 
@@ -82,7 +82,7 @@ pub(super) fn receipt(
     context: &RpcContext,
     params: &Params<'_>,
     asker: &CallContext<'_>,
-) -> RpcResult<Option<Weighed<TransactionReceipt>>> {
+) -> RpcResult<Option<WeighedAnswer<TransactionReceipt>>> {
     let (Strict(hash),): (Hash,) = args(params)?;
     let receipt = receipt_of(context, &hash, asker.reader())?;
     if receipt.is_none() {
@@ -102,8 +102,8 @@ pub(super) fn receipt_of(
     context: &RpcContext,
     hash: &B256,
     reader: Reader<'_>,
-) -> Result<Option<Weighed<TransactionReceipt>>, RpcError> {
-    let Some((batch, index)) = find(context, hash, Parts::Both, reader)? else { return Ok(None) };
+) -> Result<Option<WeighedAnswer<TransactionReceipt>>, RpcError> {
+    let Some((batch, index)) = find(context, hash, BatchParts::Both, reader)? else { return Ok(None) };
     let weight = Weight::of_receipts(batch.receipt(index)?);
     let weighed = context.batches.weigh(weight, reader, || to_receipt(&context.chain, &batch, index))?;
     Ok(weighed.transpose())
@@ -114,7 +114,7 @@ pub(super) fn receipt_of(
 pub(super) fn find(
     context: &RpcContext,
     hash: &B256,
-    parts: Parts,
+    parts: BatchParts,
     reader: Reader<'_>,
 ) -> Result<Option<(Batch, usize)>, RpcError> {
     for (number, index) in context.store.transaction_places(hash)? {

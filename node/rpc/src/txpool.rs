@@ -28,15 +28,15 @@ type ByNonce<T> = BTreeMap<u64, T>;
 
 /// The transactions that can execute, and those that wait for a nonce or for funds.
 #[derive(Debug, Serialize)]
-pub(super) struct Parts<T> {
+pub(super) struct PoolParts<T> {
     pending: T,
     queued: T,
 }
 
 /// `txpool_status`
-pub(super) fn status(context: &RpcContext) -> RpcResult<Parts<U64>> {
+pub(super) fn status(context: &RpcContext) -> RpcResult<PoolParts<U64>> {
     let status = context.pool.status();
-    Ok(Parts { pending: U64::from(status.pending), queued: U64::from(status.queued) })
+    Ok(PoolParts { pending: U64::from(status.pending), queued: U64::from(status.queued) })
 }
 
 /// `txpool_content`
@@ -44,7 +44,7 @@ pub(super) fn content(
     context: &RpcContext,
     params: &Params<'_>,
     asker: &CallContext<'_>,
-) -> RpcResult<Parts<BTreeMap<String, ByNonce<RpcTransaction>>>> {
+) -> RpcResult<PoolParts<BTreeMap<String, ByNonce<RpcTransaction>>>> {
     let () = args(params)?;
     Ok(by_sender(copied(context, None, CONTENT)?, asker, pending)?)
 }
@@ -54,12 +54,12 @@ pub(super) fn content_from(
     context: &RpcContext,
     params: &Params<'_>,
     asker: &CallContext<'_>,
-) -> RpcResult<Parts<ByNonce<RpcTransaction>>> {
+) -> RpcResult<PoolParts<ByNonce<RpcTransaction>>> {
     let (Strict(address),): (Strict<Address>,) = args(params)?;
     let content = copied(context, Some(&address), CONTENT)?;
     let parts = by_sender(content, asker, pending)?;
     let one = |part: BTreeMap<String, _>| part.into_values().next().unwrap_or_default();
-    Ok(Parts { pending: one(parts.pending), queued: one(parts.queued) })
+    Ok(PoolParts { pending: one(parts.pending), queued: one(parts.queued) })
 }
 
 /// `txpool_inspect`
@@ -67,7 +67,7 @@ pub(super) fn inspect(
     context: &RpcContext,
     params: &Params<'_>,
     asker: &CallContext<'_>,
-) -> RpcResult<Parts<BTreeMap<String, ByNonce<String>>>> {
+) -> RpcResult<PoolParts<BTreeMap<String, ByNonce<String>>>> {
     let () = args(params)?;
     Ok(by_sender(copied(context, None, INSPECTED)?, asker, line)?)
 }
@@ -95,7 +95,7 @@ fn by_sender<T>(
     content: PoolContent,
     asker: &CallContext<'_>,
     show: impl Fn(&Transaction) -> T,
-) -> Result<Parts<BTreeMap<String, ByNonce<T>>>, RpcError> {
+) -> Result<PoolParts<BTreeMap<String, ByNonce<T>>>, RpcError> {
     let part = |senders: Vec<(Address, Vec<Transaction>)>| {
         let shown = senders.into_iter().map(|(sender, transactions)| {
             asker.still_waits()?;
@@ -105,7 +105,7 @@ fn by_sender<T>(
         });
         shown.collect::<Result<BTreeMap<_, _>, RpcError>>()
     };
-    Ok(Parts { pending: part(content.pending)?, queued: part(content.queued)? })
+    Ok(PoolParts { pending: part(content.pending)?, queued: part(content.queued)? })
 }
 
 /// Formats a transaction as geth does in one line.

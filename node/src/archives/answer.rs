@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde::Serialize;
-use slipstream_archive::{ArchivedSnapshot, Unsupplied};
+use slipstream_archive::{ArchivedSnapshot, SupplyError};
 use slipstream_network::Refusal;
 use slipstream_storage::Span;
 use slipstream_sync::protocol::{
@@ -95,11 +95,11 @@ fn find(snapshots: &Snapshots, number: BatchNumber) -> Result<&Arc<ArchivedSnaps
 }
 
 /// Passes a wrong object on unchanged: sync detects that it is wrong and bans the archive for it.
-fn unsupplied(reason: Unsupplied) -> Result<Vec<u8>, Refusal> {
+fn unsupplied(reason: SupplyError) -> Result<Vec<u8>, Refusal> {
     match reason {
-        Unsupplied::NotKept => Err(not_kept()),
-        Unsupplied::Failed(error) => Err(Refusal::failed(error.to_string())),
-        Unsupplied::Wrong { bytes, error } => {
+        SupplyError::NotKept => Err(not_kept()),
+        SupplyError::Failed(error) => Err(Refusal::failed(error.to_string())),
+        SupplyError::Wrong { bytes, error } => {
             tracing::warn!(%error, "an archive returned other data than it promised");
             Ok(bytes)
         }

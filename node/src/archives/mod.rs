@@ -24,8 +24,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use slipstream_archive::{Location, Settings};
 use slipstream_network::{
-    Ban, BoxFuture, Bytes, Contacts, ExchangeStatus, NetworkError, PeerChanges, PeerId, PeerStats, Priority,
-    Protocol, RequestLimits, Transport, TurnedAway,
+    Ban, BoxFuture, Bytes, Contacts, ExchangeStatus, NetworkError, PeerChanges, PeerId, PeerRejection,
+    PeerStats, Priority, Protocol, RequestLimits, Transport,
 };
 use slipstream_status::archive_id;
 use slipstream_storage::Store;
@@ -163,8 +163,8 @@ impl Transport for Archives {
         self.network.exchange()
     }
 
-    fn turned_away(&self) -> Vec<(TurnedAway, u64)> {
-        self.network.turned_away()
+    fn rejections(&self) -> Vec<(PeerRejection, u64)> {
+        self.network.rejections()
     }
 }
 

@@ -17,13 +17,13 @@ use slipstream_base::{
 };
 use slipstream_broadcast::Broadcaster;
 use slipstream_config::NodeConfig;
-use slipstream_consensus::{Decided, Forwarder, Journal, Pool, maintain};
+use slipstream_consensus::{DecidedBatch, Forwarder, Journal, Pool, maintain};
 use slipstream_executor::Session;
 use slipstream_fair::Workers;
 use slipstream_network::{Network, PeerAddress, Transport};
 use slipstream_rpc::{Batches, Congestion, Feed, Keeps, LogIndex, RpcContext, TraceLimits};
 use slipstream_status::{
-    Names, Places, Resources, StatusSource,
+    DataPaths, Names, Resources, StatusSource,
     events::{Ring, tell_heads},
     health::{HealthSource, Rules},
     metrics::Metrics,
@@ -38,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Node,
-    inputs::{Opened, address_of},
+    inputs::{OpenedDataDir, address_of},
 };
 use crate::{
     addresses,
@@ -92,7 +92,7 @@ pub(super) fn assemble(
     listener: TcpListener,
     router: &Router,
     network: Arc<Network>,
-    Opened { lock, store, orders, bans }: Opened,
+    OpenedDataDir { lock, store, orders, bans }: OpenedDataDir,
     log: Log,
 ) -> Result<Node, NodeError> {
     let token = OperatorToken::establish(&config.data_dir)?;
@@ -131,7 +131,7 @@ impl Core {
         key: SecretKey,
         network: Arc<Network>,
         store: Store,
-    ) -> Result<(Core, mpsc::Receiver<Decided>), NodeError> {
+    ) -> Result<(Core, mpsc::Receiver<DecidedBatch>), NodeError> {
         let genesis = store.genesis()?;
         if let Some(path) = &config.schedule {
             store.follow_schedule(schedule_file::load(path)?)?;
@@ -166,7 +166,7 @@ impl Core {
         let broadcaster = mesh::broadcaster(config, &store, transport.clone(), key.clone())?;
         addresses::open(&network, &store, genesis.header()?.digest(), clock.clone())?;
         let (sender, decided) = mpsc::channel(DECIDED_MAX);
-        let seat = Seat::new(seat::Parts {
+        let seat = Seat::new(seat::SeatParts {
             config: config.clone(),
             session,
             chain: chain.clone(),
@@ -198,7 +198,7 @@ impl Core {
         Ok((core, decided))
     }
 
-    fn run(self, tasks: &mut Tasks, mut decided: mpsc::Receiver<Decided>) {
+    fn run(self, tasks: &mut Tasks, mut decided: mpsc::Receiver<DecidedBatch>) {
         let Core { store, pool, forwarder, archives, follower, broadcaster, seat, .. } = self;
         tasks.spawn("consensus", |shutdown| seat.run(shutdown));
         let announcer = broadcaster.clone();
@@ -371,9 +371,9 @@ async fn prune(store: Store, shutdown: CancellationToken) -> Result<(), TaskErro
 }
 
 /// The paths of the data directory's parts.
-fn places(config: &NodeConfig) -> Places {
+fn places(config: &NodeConfig) -> DataPaths {
     let database = config.data_dir.join(DATABASE);
-    Places {
+    DataPaths {
         snapshots: database.join(SNAPSHOTS_DIR),
         journal: config.data_dir.join(JOURNAL),
         data: config.data_dir.clone(),

@@ -9,7 +9,7 @@ use slipstream_base::{
     bans_file::{self, BansFile},
     clock::SystemClock,
     genesis_file,
-    kept_file::Kept,
+    kept_file::KeptContent,
     keys,
     lock::{self, DataLock},
     orders_file::{self, OrdersFile},
@@ -43,7 +43,7 @@ pub(super) struct Inputs {
 }
 
 /// A data directory that this node has locked and opened.
-pub(super) struct Opened {
+pub(super) struct OpenedDataDir {
     pub(super) lock: DataLock,
     pub(super) store: Store,
     pub(super) orders: OrdersFile,
@@ -51,16 +51,16 @@ pub(super) struct Opened {
 }
 
 /// What the previous run left for the network's start, which precedes the lock.
-pub(super) struct Before {
-    pub(super) orders: Kept<Orders>,
+pub(super) struct PreviousRun {
+    pub(super) orders: KeptContent<Orders>,
     /// The bans that the node itself imposed.
-    pub(super) bans: Kept<Vec<Ban>>,
+    pub(super) bans: KeptContent<Vec<Ban>>,
 }
 
-impl Before {
+impl PreviousRun {
     /// Reads the files and changes nothing.
-    pub(super) fn read(config: &NodeConfig) -> Before {
-        Before { orders: orders_file::read(&config.data_dir), bans: bans_file::read(&config.data_dir) }
+    pub(super) fn read(config: &NodeConfig) -> PreviousRun {
+        PreviousRun { orders: orders_file::read(&config.data_dir), bans: bans_file::read(&config.data_dir) }
     }
 }
 
@@ -126,8 +126,8 @@ pub(super) async fn open_store(
     transport: &dyn Transport,
     api: &TcpListener,
     starting: &Starting,
-    before: Before,
-) -> Result<Opened, NodeError> {
+    before: PreviousRun,
+) -> Result<OpenedDataDir, NodeError> {
     let dir = config.data_dir.join(DATABASE);
     // An unknown waypoint must leave nothing behind, so the node fetches the genesis before it creates the directory.
     let mut genesis = match genesis {
@@ -152,7 +152,7 @@ pub(super) async fn open_store(
         store.close();
         return Err(error.into());
     }
-    Ok(Opened { lock, store, orders, bans })
+    Ok(OpenedDataDir { lock, store, orders, bans })
 }
 
 pub(super) fn address_of(listener: &TcpListener) -> Result<SocketAddr, NodeError> {

@@ -22,7 +22,7 @@ use slipstream_storage::Store;
 
 use self::{
     assemble::assemble,
-    inputs::{Before, open_store, read_inputs},
+    inputs::{PreviousRun, open_store, read_inputs},
 };
 use crate::{open_files, repair, router::Router};
 
@@ -98,7 +98,7 @@ impl Node {
         let starting = Starting::serve(&listener, slipstream_api::vouched(&config.api.trusted_addresses))
             .map_err(|source| NodeError::Io { action: "answer on the API's port", source })?;
         let router = Arc::new(Router::default());
-        let before = Before::read(config);
+        let before = PreviousRun::read(config);
         let (orders, bans) = (&before.orders.content, &before.bans.content);
         let network =
             Network::start_with_orders(&config.network, &inputs.key, router.clone(), orders, bans).await?;

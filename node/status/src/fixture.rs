@@ -8,7 +8,7 @@ use crate::{document::NodeStatus, progress::Progress};
 pub fn status(changes: Value) -> NodeStatus {
     let mut document = healthy();
     merge(&mut document, changes);
-    let mut status: NodeStatus = serde_json::from_value(document).unwrap();
+    let mut status: NodeStatus = serde_json::from_value(document).expect("a whole status");
     status.progress = Progress::of(&status.sync, &status.health);
     status
 }

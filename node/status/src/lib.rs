@@ -38,6 +38,6 @@ pub use self::{
     document::{EpochStatus, HeadStatus, NodeStatus, RulesStatus},
     names::{Names, archive_id},
     progress::{Eta, Progress, Unit},
-    resources::{DiskStatus, DiskUse, Places, ProcessStatus, Resources, sample as sample_resources},
+    resources::{DataPaths, DiskStatus, DiskUse, ProcessStatus, Resources, sample as sample_resources},
     source::{StatusSource, watch},
 };

@@ -81,7 +81,7 @@ pub struct DiskUse {
 
 /// The paths of the parts of a data directory.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct DataPaths {
     /// The data directory to measure.
     pub data: PathBuf,
     /// The database in it.
@@ -94,7 +94,7 @@ pub struct Places {
 
 /// The last sample, and what it takes to make the next one.
 pub struct Resources {
-    places: Places,
+    places: DataPaths,
     store: Store,
     started: Instant,
     started_ms: u64,
@@ -110,7 +110,7 @@ struct Sampled {
 
 impl Resources {
     /// Takes the first sample, without the size of the data directory, which may take a while.
-    pub fn new(places: Places, store: Store, clock: &dyn Clock) -> Arc<Resources> {
+    pub fn new(places: DataPaths, store: Store, clock: &dyn Clock) -> Arc<Resources> {
         let (started, started_ms) = (Instant::now(), clock.now_ms());
         let resources = Resources { places, store, started, started_ms, sampled: RwLock::default() };
         resources.look(false);
@@ -188,7 +188,7 @@ fn process() -> ProcessStatus {
 }
 
 /// Measures a data directory. A file deleted meanwhile may still count: the database replaces its files all the time.
-fn measured(places: &Places) -> DiskUse {
+fn measured(places: &DataPaths) -> DiskUse {
     let mut used = DiskUse::default();
     // A snapshot consists of hard links to files of the database, so the database is counted first.
     let mut linked = BTreeSet::new();
@@ -249,7 +249,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().to_owned();
         let database = data.join("db");
-        let places = Places {
+        let places = DataPaths {
             snapshots: database.join("snapshots"),
             journal: data.join("transactions.journal"),
             database,

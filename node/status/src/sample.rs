@@ -24,7 +24,7 @@ impl StatusSource {
         raise(&metrics.storage_syncs, io.syncs);
         raise(&metrics.storage_written_bytes, io.bytes_written);
         raise(&metrics.log_lines_lost, self.log.lines_lost());
-        for (reason, count) in self.transport.turned_away() {
+        for (reason, count) in self.transport.rejections() {
             raise(&metrics.network_turned_away.with_label_values(&[reason.name()]), count);
         }
         metrics.pool_journal_bytes.set(gauge(self.forwarder.journal_bytes()));

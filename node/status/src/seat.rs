@@ -13,7 +13,7 @@ use slipstream_base::{about, tasks::TaskError};
 use slipstream_broadcast::{Broadcaster, Wants};
 use slipstream_config::{NodeConfig, Role};
 use slipstream_consensus::{
-    ConsensusError, ConsensusStatus, Decided, Driver, Forwarder, Pool, Silence, Validator,
+    ConsensusError, ConsensusStatus, DecidedBatch, Driver, Forwarder, Pool, Silence, Validator,
 };
 use slipstream_executor::{HintsMode, Session};
 use slipstream_network::Transport;
@@ -35,7 +35,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const WAITING_TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// The parts of a validator that stay the same in every epoch.
-pub struct Parts {
+pub struct SeatParts {
     /// The node's configuration.
     pub config: NodeConfig,
     /// Executes batches.
@@ -59,7 +59,7 @@ pub struct Parts {
     /// The mesh.
     pub broadcaster: Arc<Broadcaster>,
     /// The queue of decided batches to announce.
-    pub decided: mpsc::Sender<Decided>,
+    pub decided: mpsc::Sender<DecidedBatch>,
 }
 
 /// The node's role in one epoch.
@@ -73,7 +73,7 @@ struct Term {
 
 /// The node's seat among the validators.
 pub struct Seat {
-    parts: Parts,
+    parts: SeatParts,
     id: PublicKey,
     term: RwLock<Term>,
     /// The driver of the term's validator, until it runs.
@@ -87,7 +87,7 @@ impl Seat {
     ///
     /// # Errors
     /// If the store cannot be read, or the validator cannot be created.
-    pub fn new(parts: Parts) -> Result<Arc<Seat>, ConsensusError> {
+    pub fn new(parts: SeatParts) -> Result<Arc<Seat>, ConsensusError> {
         let id = parts.key.public();
         let (term, driver) = parts.term(&id)?;
         let (term, driver) = (RwLock::new(term), Mutex::new(driver));
@@ -267,7 +267,7 @@ impl Seat {
     }
 }
 
-impl Parts {
+impl SeatParts {
     fn term(&self, id: &PublicKey) -> Result<(Term, Option<Driver>), ConsensusError> {
         let set = self.store.next_set()?;
         let validates = self.may_validate(&set, id)?;

@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use slipstream_base::{
     client_version,
-    kept_file::{Form, Kept},
+    kept_file::{FileForm, KeptContent},
     tasks::TaskError,
 };
 use slipstream_executor::speed::{Speeds, Work, measure};
@@ -19,7 +19,7 @@ use slipstream_types::{Rules, chain::Fork};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-const FORM: Form = Form {
+const FORM: FileForm = FileForm {
     name: "speed.json",
     damaged_name: "speed.damaged",
     version: 1,
@@ -152,7 +152,7 @@ impl MachineSpeed {
     fn find_out(&self, cpu: &str, may_measure: bool, goes_on: impl Fn() -> bool) -> Result<bool, TaskError> {
         let rules = self.store.next_rules()?;
         let conditions = Conditions { program: client_version(), cpu: cpu.to_owned(), fork: rules.fork };
-        let kept: Kept<Option<Saved>> =
+        let kept: KeptContent<Option<Saved>> =
             FORM.read(&self.data_dir, |text| serde_json::from_slice(text).map(Some));
         let file = FORM.establish(&self.data_dir, &kept)?;
         let before = kept.content.filter(|saved| saved.conditions == conditions);

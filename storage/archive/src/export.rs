@@ -16,7 +16,7 @@ use std::{
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use parking_lot::Mutex;
 use slipstream_storage::{
-    CodePack, CodePackInfo, Lineage, Piece, PieceInfo, PieceMap, Place, Snapshot, StorageError, Store,
+    CodePack, CodePackInfo, Lineage, PathPrefix, Piece, PieceInfo, PieceMap, Snapshot, StorageError, Store,
 };
 use slipstream_types::{BatchNumber, Blob, BlobKind, Digest, Genesis, bounded::BoundedVec, codec};
 use tokio::{sync::mpsc, task::spawn_blocking};
@@ -43,7 +43,7 @@ const THREADS_MAX: usize = 4;
 
 /// Counts what an export did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Exported {
+pub struct ExportReport {
     /// The contents of the snapshot.
     pub summary: ArchiveSummary,
     /// Objects of pieces and codes that were sent; the archive had the others.
@@ -67,7 +67,7 @@ struct Scan {
     snapshot: Arc<Snapshot>,
     known: KnownObjects,
     run: RunId,
-    ranges: Vec<Place>,
+    ranges: Vec<PathPrefix>,
     /// Index of the next range.
     next: AtomicUsize,
     found: Mutex<ScanResult>,
@@ -86,7 +86,7 @@ impl Archive {
     ///
     /// # Errors
     /// [`ArchiveError::NotInStore`], and those of [`Archive::export_snapshot`].
-    pub async fn export(&self, store: &Store, number: BatchNumber) -> Result<Exported, ArchiveError> {
+    pub async fn export(&self, store: &Store, number: BatchNumber) -> Result<ExportReport, ArchiveError> {
         self.check_writable()?;
         let snapshot = store.snapshot(number)?.ok_or(ArchiveError::NotInStore { number })?;
         self.export_snapshot(snapshot).await
@@ -97,7 +97,7 @@ impl Archive {
     /// # Errors
     /// [`ArchiveError::OtherLedger`], [`ArchiveError::TooSlow`], or errors of the snapshot or the archive; there is
     /// no new snapshot then.
-    pub async fn export_snapshot(&self, snapshot: Arc<Snapshot>) -> Result<Exported, ArchiveError> {
+    pub async fn export_snapshot(&self, snapshot: Arc<Snapshot>) -> Result<ExportReport, ArchiveError> {
         self.check_writable()?;
         let now_ms = self.now_ms().await?;
         let lineage = Lineage::of(&snapshot)?;
@@ -135,7 +135,7 @@ impl Archive {
             self.manifest(&name, SNAPSHOTS).await?;
         }
         self.write_index().await?;
-        Ok(Exported { summary: manifest.summary(), uploaded, uploaded_bytes })
+        Ok(ExportReport { summary: manifest.summary(), uploaded, uploaded_bytes })
     }
 
     /// Writes the genesis unless it is there. Returns its digest.

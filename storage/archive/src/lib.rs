@@ -50,10 +50,10 @@ mod supply;
 
 pub use entry::ArchiveEntry;
 pub use error::ArchiveError;
-pub use export::Exported;
+pub use export::ExportReport;
 pub use location::{Location, LocationError};
 pub use manifest::ArchiveSummary;
-pub use prune::{DamagedManifest, GRACE, OnDamage, PrunedArchive};
+pub use prune::{ArchivePruneReport, DamagePolicy, DamagedManifest, GRACE};
 pub use snapshot::ArchivedSnapshot;
 pub use store::{Archive, Patience, Settings};
-pub use supply::Unsupplied;
+pub use supply::SupplyError;

@@ -130,7 +130,7 @@ pub struct ArchiveSummary {
 
 #[cfg(test)]
 mod tests {
-    use slipstream_storage::Place;
+    use slipstream_storage::PathPrefix;
     use slipstream_types::{
         LedgerInfo, Path,
         tree::{Leaf, SiblingNode},
@@ -154,13 +154,13 @@ mod tests {
             headers_proof: Default::default(),
         };
         let piece = |first: u8, node, rows| PieceEntry {
-            piece: PieceInfo { place: Place::new(&Path([first; 32]), 9), node, rows, bytes: 80 * rows },
+            piece: PieceInfo { place: PathPrefix::new(&Path([first; 32]), 9), node, rows, bytes: 80 * rows },
             object: Object { run: 5, len: 60 },
         };
         let leaf = Leaf { path: Path([8; 32]), value_hash: Digest([9; 32]) };
         let pieces =
             vec![piece(8, SiblingNode::Leaf(leaf), 1), piece(200, SiblingNode::Inner(Digest([4; 32])), 3)];
-        let pack = CodePackInfo { place: Place::ROOT, digest: Digest([6; 32]), codes: 2 };
+        let pack = CodePackInfo { place: PathPrefix::ROOT, digest: Digest([6; 32]), codes: 2 };
         let packs = vec![PackEntry { pack, object: Object { run: u64::MAX, len: 7 } }];
         Manifest {
             version: VERSION,

@@ -22,7 +22,7 @@ const DELETED_AT_ONCE: usize = 1_000;
 
 /// What a prune does about manifests that it cannot read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum OnDamage {
+pub enum DamagePolicy {
     /// Keeps them, and everything that they may name.
     #[default]
     Hold,
@@ -32,7 +32,7 @@ pub enum OnDamage {
 
 /// The result of a prune.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct PrunedArchive {
+pub struct ArchivePruneReport {
     /// Listed snapshots that can be read.
     pub kept: usize,
     /// Snapshots that were removed from the list.
@@ -46,7 +46,7 @@ pub struct PrunedArchive {
     /// The manifests that cannot be read.
     pub damaged: Vec<DamagedManifest>,
     /// Whether these manifests were deleted.
-    pub on_damage: OnDamage,
+    pub on_damage: DamagePolicy,
 }
 
 /// A manifest that cannot be read: damaged, or of a later release.
@@ -83,15 +83,15 @@ impl Archive {
     /// * A late delete hits no newer object, because names are unique.
     ///
     /// A manifest that cannot be read does not count towards `keep`, and may name anything written before it: with
-    /// [`OnDamage::Hold`] none of that is deleted. The result lists these manifests.
+    /// [`DamagePolicy::Hold`] none of that is deleted. The result lists these manifests.
     ///
     /// # Errors
     /// Errors of the archive.
     pub async fn prune(
         &self,
         keep: NonZeroUsize,
-        on_damage: OnDamage,
-    ) -> Result<PrunedArchive, ArchiveError> {
+        on_damage: DamagePolicy,
+    ) -> Result<ArchivePruneReport, ArchiveError> {
         self.check_writable()?;
         let now_ms = self.now_ms().await?;
         let grace_ms = millis(GRACE);
@@ -110,13 +110,13 @@ impl Archive {
         for (entry, folder) in &protecting {
             self.look(entry, folder, &mut needed).await?;
         }
-        if on_damage == OnDamage::Drop {
+        if on_damage == DamagePolicy::Drop {
             self.delete(needed.damaged.iter().map(|manifest| manifest.name.clone()).collect()).await?;
             needed.damaged_ms = None;
         }
         self.write_index().await?;
 
-        let mut pruned = PrunedArchive { kept, retired, on_damage, ..PrunedArchive::default() };
+        let mut pruned = ArchivePruneReport { kept, retired, on_damage, ..ArchivePruneReport::default() };
         for folder in [PIECES, CODES] {
             self.delete_surplus(folder, &needed, is_old, &mut pruned).await?;
         }
@@ -160,7 +160,7 @@ impl Archive {
         folder: &'static str,
         needed: &NeededObjects,
         is_old: impl Fn(u64) -> bool,
-        pruned: &mut PrunedArchive,
+        pruned: &mut ArchivePruneReport,
     ) -> Result<(), ArchiveError> {
         let mut surplus = Vec::new();
         self.list(folder, OBJECTS_MAX, |object| {

@@ -15,7 +15,7 @@ use crate::{error::ArchiveError, manifest::BLOB_BYTES_MAX, snapshot::ArchivedSna
 
 /// Why something is not supplied.
 #[derive(Debug)]
-pub enum Unsupplied {
+pub enum SupplyError {
     /// The archive does not keep it.
     NotKept,
     /// The archive could not be read.
@@ -71,8 +71,8 @@ impl ArchivedSnapshot {
     /// requester.
     ///
     /// # Errors
-    /// [`Unsupplied`].
-    pub async fn chunk(self: &Arc<Self>, span: Span, bytes_max: usize) -> Result<EncodedChunk, Unsupplied> {
+    /// [`SupplyError`].
+    pub async fn chunk(self: &Arc<Self>, span: Span, bytes_max: usize) -> Result<EncodedChunk, SupplyError> {
         let mut index = self.map.piece_of(&span.first);
         let first = self.piece(index).await?;
         let (mut bytes, mut pieces) = (first.bytes_from(&span.first), vec![first]);
@@ -87,14 +87,14 @@ impl ArchivedSnapshot {
             let pieces: Vec<&Piece> = pieces.iter().collect();
             this.map.chunk_of(&pieces, span, bytes_max)
         });
-        made.await.map_err(failed)?.map_err(|_| Unsupplied::NotKept)
+        made.await.map_err(failed)?.map_err(|_| SupplyError::NotKept)
     }
 
     /// Returns the siblings beside a span.
     ///
     /// # Errors
-    /// [`Unsupplied`].
-    pub async fn range_proof(self: &Arc<Self>, span: Span) -> Result<StateRangeProof, Unsupplied> {
+    /// [`SupplyError`].
+    pub async fn range_proof(self: &Arc<Self>, span: Span) -> Result<StateRangeProof, SupplyError> {
         let first = self.end_piece(&span.first).await?;
         let last = self.end_piece(&span.last).await?;
         let this = Arc::clone(self);
@@ -102,14 +102,14 @@ impl ArchivedSnapshot {
             let pieces: Vec<&Piece> = first.iter().chain(&last).collect();
             this.map.range_proof(span, &pieces)
         });
-        made.await.map_err(failed)?.map_err(|_| Unsupplied::NotKept)
+        made.await.map_err(failed)?.map_err(|_| SupplyError::NotKept)
     }
 
     /// Returns codes by their Keccak-256, in the requested order.
     ///
     /// # Errors
-    /// [`Unsupplied::NotKept`] if one of them is not a code of the snapshot's accounts; or errors of the archive.
-    pub async fn codes(&self, hashes: &[Digest]) -> Result<Vec<Code>, Unsupplied> {
+    /// [`SupplyError::NotKept`] if one of them is not a code of the snapshot's accounts; or errors of the archive.
+    pub async fn codes(&self, hashes: &[Digest]) -> Result<Vec<Code>, SupplyError> {
         let mut found: BTreeMap<Digest, Code> = BTreeMap::new();
         for hash in hashes {
             if found.contains_key(hash) {
@@ -118,7 +118,7 @@ impl ArchivedSnapshot {
             let packs = &self.manifest.packs;
             let path = Path(hash.0);
             let at = packs.partition_point(|entry| entry.pack.place.span().last < path);
-            let entry = packs.get(at).ok_or(Unsupplied::NotKept)?;
+            let entry = packs.get(at).ok_or(SupplyError::NotKept)?;
             let bytes = self.object(&entry.name()).await?;
             let opened = Blob::from_bytes(bytes.clone())
                 .map_err(Into::into)
@@ -126,14 +126,14 @@ impl ArchivedSnapshot {
             let codes = opened.map_err(|error| self.wrong(&entry.name(), bytes, error))?;
             found.extend(codes.into_iter().filter(|(hash, _)| hashes.contains(hash)));
             if !found.contains_key(hash) {
-                return Err(Unsupplied::NotKept);
+                return Err(SupplyError::NotKept);
             }
         }
-        hashes.iter().map(|hash| found.get(hash).cloned().ok_or(Unsupplied::NotKept)).collect()
+        hashes.iter().map(|hash| found.get(hash).cloned().ok_or(SupplyError::NotKept)).collect()
     }
 
     /// Returns the piece that contains a path, if one does.
-    async fn end_piece(self: &Arc<Self>, path: &Path) -> Result<Option<Piece>, Unsupplied> {
+    async fn end_piece(self: &Arc<Self>, path: &Path) -> Result<Option<Piece>, SupplyError> {
         let index = self.map.piece_of(path);
         let Span { first, last } = self.map.pieces()[index].place.span();
         match first <= *path && *path <= last {
@@ -142,7 +142,7 @@ impl ArchivedSnapshot {
         }
     }
 
-    async fn piece(self: &Arc<Self>, index: usize) -> Result<Piece, Unsupplied> {
+    async fn piece(self: &Arc<Self>, index: usize) -> Result<Piece, SupplyError> {
         let entry = &self.manifest.pieces[index];
         let bytes = self.object(&entry.name()).await?;
         let (info, given) = (entry.piece.clone(), bytes.clone());
@@ -150,21 +150,21 @@ impl ArchivedSnapshot {
         opened.await.map_err(failed)?.map_err(|error| self.wrong(&entry.name(), bytes, error))
     }
 
-    async fn object(&self, name: &str) -> Result<Vec<u8>, Unsupplied> {
+    async fn object(&self, name: &str) -> Result<Vec<u8>, SupplyError> {
         self.archive.read(name, BLOB_BYTES_MAX).await.map_err(|error| match error {
             // Longer than any piece or pack can be, and not read.
             error @ ArchiveError::Damaged { .. } => {
-                Unsupplied::Wrong { bytes: Vec::new(), error: Box::new(error) }
+                SupplyError::Wrong { bytes: Vec::new(), error: Box::new(error) }
             }
-            error => Unsupplied::Failed(error),
+            error => SupplyError::Failed(error),
         })
     }
 
-    fn wrong(&self, name: &str, bytes: Vec<u8>, error: slipstream_storage::PieceError) -> Unsupplied {
-        Unsupplied::Wrong { bytes, error: Box::new(self.archive.damaged(name, error)) }
+    fn wrong(&self, name: &str, bytes: Vec<u8>, error: slipstream_storage::PieceError) -> SupplyError {
+        SupplyError::Wrong { bytes, error: Box::new(self.archive.damaged(name, error)) }
     }
 }
 
-fn failed(error: tokio::task::JoinError) -> Unsupplied {
-    Unsupplied::Failed(error.into())
+fn failed(error: tokio::task::JoinError) -> SupplyError {
+    SupplyError::Failed(error.into())
 }

@@ -11,7 +11,7 @@ use super::{
     RowStore, SortedFile, Upkeep, Visit, Write, WriteBatch,
 };
 use crate::{
-    crash::{CrashPoint, Faults, Step},
+    crash::{CrashPoint, Faults, WriteStep},
     error::StorageError,
     schema::{
         self, HEAD_KEY, HISTORY_KEY, HeadRecord, KEPT_KEY, PRUNED_HEADERS_KEY, PRUNED_KEY, RESTORE_KEY,
@@ -32,7 +32,7 @@ impl FaultyBackend {
 
     fn around<T>(
         &self,
-        step: Step,
+        step: WriteStep,
         work: impl FnOnce() -> Result<T, StorageError>,
     ) -> Result<T, StorageError> {
         around(&self.faults, step, work)
@@ -41,7 +41,7 @@ impl FaultyBackend {
 
 fn around<T>(
     faults: &Faults,
-    step: Step,
+    step: WriteStep,
     work: impl FnOnce() -> Result<T, StorageError>,
 ) -> Result<T, StorageError> {
     faults.pass(CrashPoint::Before(step))?;
@@ -55,8 +55,8 @@ fn around<T>(
 struct FaultyFile {
     inner: Box<dyn SortedFile>,
     faults: Faults,
-    seal: Step,
-    ingest: Step,
+    seal: WriteStep,
+    ingest: WriteStep,
 }
 
 impl SortedFile for FaultyFile {
@@ -78,7 +78,7 @@ impl SortedFile for FaultyFile {
 ///
 /// # Panics
 /// If a write has no known step. Each new kind of write needs a step of its own, so that tests crash around it.
-fn step_of(batch: &WriteBatch) -> Option<Step> {
+fn step_of(batch: &WriteBatch) -> Option<WriteStep> {
     let any = |test: &dyn Fn(&Write) -> bool| batch.0.iter().any(test);
     let puts = |column: Column| any(&|write| matches!(write, Write::Put(at, ..) if *at == column));
     let head = batch.0.iter().find_map(|write| match write {
@@ -94,22 +94,22 @@ fn step_of(batch: &WriteBatch) -> Option<Step> {
     let drops_headers = any(&|write| matches!(write, Write::ClearRange(Column::Headers, ..)));
     let removes_records = any(&|write| matches!(write, Write::Delete(Column::Records, _)));
     Some(match head {
-        Some(_) if ends => Step::RestoreFinish,
-        Some(_) if drops_headers => Step::Rollback,
-        Some(_) if sets(KEPT_KEY) && !leaps => Step::Backfill,
+        Some(_) if ends => WriteStep::RestoreFinish,
+        Some(_) if drops_headers => WriteStep::Rollback,
+        Some(_) if sets(KEPT_KEY) && !leaps => WriteStep::Backfill,
         Some(record) => match schema::decode::<HeadRecord>("head record", record) {
-            Ok(record) if record.number > BatchNumber::GENESIS => Step::Commit,
-            _ => Step::Initialize,
+            Ok(record) if record.number > BatchNumber::GENESIS => WriteStep::Commit,
+            _ => WriteStep::Initialize,
         },
-        None if progress && clears => Step::RestoreStart,
-        None if progress => Step::RestoreChunk,
-        None if ends => Step::RestoreDiscard,
-        None if any(&|write| matches!(write, Write::Rows(..))) => Step::Repair,
-        None if sets(PRUNED_KEY) || sets(PRUNED_HEADERS_KEY) => Step::PruneRecord,
-        None if puts(Column::Records) || removes_records => Step::PutRecord,
-        None if puts(Column::Certificates) || puts(Column::EpochEnds) => Step::PutCertificate,
-        None if sets(SEALED_KEY) || sets(HISTORY_KEY) => Step::HistoryRecord,
-        None if puts(Column::Codes) => Step::RestoreCode,
+        None if progress && clears => WriteStep::RestoreStart,
+        None if progress => WriteStep::RestoreChunk,
+        None if ends => WriteStep::RestoreDiscard,
+        None if any(&|write| matches!(write, Write::Rows(..))) => WriteStep::Repair,
+        None if sets(PRUNED_KEY) || sets(PRUNED_HEADERS_KEY) => WriteStep::PruneRecord,
+        None if puts(Column::Records) || removes_records => WriteStep::PutRecord,
+        None if puts(Column::Certificates) || puts(Column::EpochEnds) => WriteStep::PutCertificate,
+        None if sets(SEALED_KEY) || sets(HISTORY_KEY) => WriteStep::HistoryRecord,
+        None if puts(Column::Codes) => WriteStep::RestoreCode,
         None if batch.0.is_empty() => return None,
         None => panic!("this write makes no step of crash::Step, give it one: {:?}", batch.0),
     })
@@ -161,8 +161,8 @@ impl RowStore for FaultyBackend {
     fn sorted_file(&self, column: Column) -> Result<Box<dyn SortedFile>, StorageError> {
         let inner = self.inner.sorted_file(column)?;
         let (seal, ingest) = match column {
-            Column::History => (Step::HistorySeal, Step::HistoryRows),
-            _ => (Step::RestoreSeal, Step::RestoreRows),
+            Column::History => (WriteStep::HistorySeal, WriteStep::HistoryRows),
+            _ => (WriteStep::RestoreSeal, WriteStep::RestoreRows),
         };
         Ok(Box::new(FaultyFile { inner, faults: self.faults.clone(), seal, ingest }))
     }
@@ -182,7 +182,7 @@ impl Checkpoints for FaultyBackend {
     }
 
     fn checkpoint(&self, number: u64) -> Result<Arc<dyn Reader>, StorageError> {
-        self.around(Step::MakeSnapshot, || self.inner.checkpoint(number))
+        self.around(WriteStep::MakeSnapshot, || self.inner.checkpoint(number))
     }
 
     fn checkpoints(&self) -> Result<Vec<NumberedReader>, StorageError> {
@@ -190,7 +190,7 @@ impl Checkpoints for FaultyBackend {
     }
 
     fn remove_checkpoint(&self, number: u64) -> Result<(), StorageError> {
-        self.around(Step::DropSnapshot, || self.inner.remove_checkpoint(number))
+        self.around(WriteStep::DropSnapshot, || self.inner.remove_checkpoint(number))
     }
 }
 
@@ -212,7 +212,7 @@ impl Upkeep for FaultyBackend {
     }
 
     fn drop_between(&self, column: Column, from: &[u8], below: &[u8]) -> Result<FreedSpace, StorageError> {
-        let step = if column == Column::HistoryLog { Step::HistoryDrop } else { Step::PruneDrop };
+        let step = if column == Column::HistoryLog { WriteStep::HistoryDrop } else { WriteStep::PruneDrop };
         self.around(step, || self.inner.drop_between(column, from, below))
     }
 
@@ -221,11 +221,11 @@ impl Upkeep for FaultyBackend {
     }
 
     fn reclaim(&self, column: Column, readers: usize) -> Result<(), StorageError> {
-        self.around(Step::Reclaim, || self.inner.reclaim(column, readers))
+        self.around(WriteStep::Reclaim, || self.inner.reclaim(column, readers))
     }
 
     fn drop_files(&self, column: Column) -> Result<(), StorageError> {
-        self.around(Step::Reclaim, || self.inner.drop_files(column))
+        self.around(WriteStep::Reclaim, || self.inner.drop_files(column))
     }
 
     fn forget_transactions_below(&self, number: u64) {

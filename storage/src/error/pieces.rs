@@ -3,7 +3,7 @@
 use slipstream_types::{CodecError, Digest, Path};
 
 use super::ChunkError;
-use crate::place::Place;
+use crate::place::PathPrefix;
 
 /// Why a piece of a state, a pack of codes, or a list of pieces was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -12,7 +12,7 @@ pub enum PieceError {
     #[error("the rows at place {place:?} do not have the subtree hash {expected}")]
     OtherRows {
         /// The place of the piece's subtree.
-        place: Place,
+        place: PathPrefix,
         /// The subtree hash that its place must have.
         expected: Digest,
     },
@@ -20,7 +20,7 @@ pub enum PieceError {
     #[error("the codes at place {place:?} do not have the digest {expected}")]
     OtherCodes {
         /// The place of the codes' subtree.
-        place: Place,
+        place: PathPrefix,
         /// The digest that the pack must have.
         expected: Digest,
     },
@@ -37,7 +37,7 @@ pub enum PieceError {
     #[error("the list of pieces is wrong at place {place:?}: {reason}")]
     BadList {
         /// The place of the first wrong piece.
-        place: Place,
+        place: PathPrefix,
         /// The rule that it breaks.
         reason: &'static str,
     },

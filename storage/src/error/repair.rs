@@ -2,7 +2,7 @@
 
 use slipstream_types::{BatchNumber, Digest};
 
-use crate::place::Place;
+use crate::place::PathPrefix;
 
 /// Why a repair failed, at the server or the receiver. The store wrote nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -11,7 +11,7 @@ pub enum RepairError {
     #[error("the subtree {place:?} is malformed: {reason}")]
     Malformed {
         /// The place of the requested subtree.
-        place: Place,
+        place: PathPrefix,
         /// The rule that the answer breaks.
         reason: &'static str,
     },
@@ -19,7 +19,7 @@ pub enum RepairError {
     #[error("the given subtree {place:?} has the hash {found}, but the proved hash is {expected}")]
     WrongHash {
         /// The place of the requested subtree.
-        place: Place,
+        place: PathPrefix,
         /// The hash that its parent commits to.
         expected: Digest,
         /// The hash of the answer.

@@ -37,7 +37,7 @@ use self::{
 use crate::{
     backend::{Column, Write, WriteBatch},
     config::StorageConfig,
-    crash::{CrashPoint, Faults, Step},
+    crash::{CrashPoint, Faults, WriteStep},
     directory::FRONTIERS_DIR,
     error::StorageError,
     schema::{self, HEAD_KEY, HeadRecord, StateColumn},
@@ -193,13 +193,13 @@ impl Frontiers {
         log.bytes += log.scratch.len() as u64;
         let Some(file) = &mut log.file else { return };
         let mut append = || -> Result<(), StorageError> {
-            self.faults.pass(CrashPoint::Before(Step::FrontierNote))?;
+            self.faults.pass(CrashPoint::Before(WriteStep::FrontierNote))?;
             let written = match log.bytes > TOUCHED_BYTES_MAX {
                 true => Err(io::Error::other("too many paths were touched since the last saved tree")),
                 false => file.write_all(&log.scratch),
             };
             written.map_err(|error| StorageError::io("write to", &self.dir, error))?;
-            self.faults.pass(CrashPoint::After(Step::FrontierNote))
+            self.faults.pass(CrashPoint::After(WriteStep::FrontierNote))
         };
         if let Err(error) = append() {
             tracing::warn!(%error, "cannot record a write's touched paths: the next start takes longer");
@@ -271,9 +271,9 @@ impl Frontiers {
             for job in jobs {
                 let number = job.title.number;
                 let save = || {
-                    faults.pass(CrashPoint::Before(Step::FrontierSave))?;
+                    faults.pass(CrashPoint::Before(WriteStep::FrontierSave))?;
                     save(&dir, &job, fsync)?;
-                    faults.pass(CrashPoint::After(Step::FrontierSave))
+                    faults.pass(CrashPoint::After(WriteStep::FrontierSave))
                 };
                 match save() {
                     Ok(()) => {

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     chunk::put_count,
     error::{PieceError, StorageError},
-    place::Place,
+    place::PathPrefix,
     snapshot::Snapshot,
 };
 
@@ -25,7 +25,7 @@ const CODES_MAX: usize = PIECE_ROWS_BYTES_MAX / 2;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CodePackInfo {
     /// The bits that the codes' hashes share.
-    pub place: Place,
+    pub place: PathPrefix,
     /// `H("slipstream/code-pack/1", content)`, which is its name.
     pub digest: Digest,
     /// Number of codes.
@@ -98,7 +98,7 @@ impl Snapshot {
         hashes: &BTreeSet<Digest>,
         visit: &mut dyn FnMut(CodePack) -> Result<ControlFlow<()>, StorageError>,
     ) -> Result<(), StorageError> {
-        let mut cutter = Cutter::new(Place::ROOT, PIECE_ROWS_BYTES_MAX);
+        let mut cutter = Cutter::new(PathPrefix::ROOT, PIECE_ROWS_BYTES_MAX);
         for hash in hashes {
             let code = self.code(hash)?;
             let code =

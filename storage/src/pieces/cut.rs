@@ -5,12 +5,12 @@ use std::ops::ControlFlow;
 use slipstream_types::Path;
 
 use super::{PIECE_BITS_MIN, PIECE_ROWS_BYTES_MAX, Piece};
-use crate::{error::StorageError, place::Place, snapshot::Snapshot};
+use crate::{error::StorageError, place::PathPrefix, snapshot::Snapshot};
 
 /// All items at a place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Cut {
-    pub(super) place: Place,
+    pub(super) place: PathPrefix,
     /// The items' bytes.
     pub(super) items: Vec<u8>,
     pub(super) paths: Vec<Path>,
@@ -27,11 +27,11 @@ pub(super) struct Cutter {
     /// The cut that is being collected.
     open: Cut,
     /// The places after it; the next one is last.
-    later: Vec<Place>,
+    later: Vec<PathPrefix>,
 }
 
 impl Cutter {
-    pub(super) fn new(place: Place, bytes_max: usize) -> Cutter {
+    pub(super) fn new(place: PathPrefix, bytes_max: usize) -> Cutter {
         let open = Cut { place, items: Vec::new(), paths: Vec::new(), ends: Vec::new() };
         Cutter { bytes_max, open, later: Vec::new() }
     }
@@ -70,7 +70,11 @@ impl Cutter {
     }
 
     /// Hands over the open place, which is complete, and opens the next one.
-    fn hand_over(&mut self, next: Place, visit: &mut Visit<'_>) -> Result<ControlFlow<()>, StorageError> {
+    fn hand_over(
+        &mut self,
+        next: PathPrefix,
+        visit: &mut Visit<'_>,
+    ) -> Result<ControlFlow<()>, StorageError> {
         let empty = Cut { place: next, items: Vec::new(), paths: Vec::new(), ends: Vec::new() };
         let whole = std::mem::replace(&mut self.open, empty);
         if whole.paths.is_empty() { Ok(ControlFlow::Continue(())) } else { visit(whole) }
@@ -100,12 +104,12 @@ impl Cutter {
 
 impl Snapshot {
     /// Returns the places whose pieces can be made in parallel; together they are all paths, in their order.
-    pub fn piece_ranges() -> Vec<Place> {
+    pub fn piece_ranges() -> Vec<PathPrefix> {
         let bits = usize::from(PIECE_BITS_MIN);
         let place = |i: u16| {
             let mut path = Path::MIN;
             path.0[0] = (i << (8 - bits)) as u8;
-            Place::new(&path, bits)
+            PathPrefix::new(&path, bits)
         };
         (0..1u16 << bits).map(place).collect()
     }
@@ -117,7 +121,7 @@ impl Snapshot {
     /// Errors of the disk or the visitor.
     pub fn pieces(
         &self,
-        range: Place,
+        range: PathPrefix,
         visit: &mut dyn FnMut(Piece) -> Result<ControlFlow<()>, StorageError>,
     ) -> Result<(), StorageError> {
         let mut cutter = Cutter::new(range, PIECE_ROWS_BYTES_MAX);

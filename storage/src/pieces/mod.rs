@@ -31,7 +31,7 @@ pub use self::{
 use crate::{
     chunk::{ReadRows, code_hash, put_count, rows_within},
     error::{ChunkError, PieceError},
-    place::Place,
+    place::PathPrefix,
     restore::RESTORE_RANGES_BITS,
 };
 use cut::Cut;
@@ -47,7 +47,7 @@ pub(crate) const PIECE_BITS_MIN: u8 = RESTORE_RANGES_BITS;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PieceInfo {
     /// The place whose rows are exactly the piece's.
-    pub place: Place,
+    pub place: PathPrefix,
     /// The subtree of the rows. A lone leaf shows its preimage, as in a proof.
     pub node: SiblingNode,
     /// Number of rows.
@@ -143,7 +143,7 @@ fn content_of(info: &PieceInfo, blob: &Blob) -> Result<Vec<u8>, PieceError> {
     Ok(blob.content(BlobKind::Piece)?)
 }
 
-fn node_of(leaves: &[Leaf], place: &Place) -> SiblingNode {
+fn node_of(leaves: &[Leaf], place: &PathPrefix) -> SiblingNode {
     match leaves {
         [leaf] => SiblingNode::Leaf(*leaf),
         leaves => SiblingNode::Inner(subtree(leaves, place.bits()).hash()),

@@ -14,7 +14,7 @@ use slipstream_types::{
 
 use super::{PIECE_BITS_MIN, PIECE_ROWS_BYTES_MAX, Piece, PieceInfo, PieceMap, cut::Cutter};
 use crate::{
-    StateChunk, VerifiedChunk, error::PieceError, place::Place, schema, snapshot::Snapshot, span::Span,
+    StateChunk, VerifiedChunk, error::PieceError, place::PathPrefix, schema, snapshot::Snapshot, span::Span,
     state::Tree,
 };
 
@@ -76,7 +76,7 @@ fn infos(pieces: &[Piece]) -> Vec<PieceInfo> {
     pieces.iter().map(|piece| piece.info().clone()).collect()
 }
 
-fn bytes_within(rows: &Rows, place: &Place) -> usize {
+fn bytes_within(rows: &Rows, place: &PathPrefix) -> usize {
     let Span { first, last } = place.span();
     bytes_of(rows, first, last)
 }
@@ -101,7 +101,7 @@ proptest! {
             prop_assert!(piece.rows.leaves.iter().all(|leaf| place.contains(&leaf.path)));
             prop_assert_eq!(piece.rows.leaves.len(), *count as usize);
             if place.bits() > usize::from(PIECE_BITS_MIN) {
-                let parent = Place::new(place.path(), place.bits() - 1);
+                let parent = PathPrefix::new(place.path(), place.bits() - 1);
                 prop_assert!(bytes_within(&rows, &parent) > bytes_max, "{place:?} could be larger");
             }
             found.extend(&piece.rows.leaves);
@@ -175,7 +175,7 @@ proptest! {
             pieces.map(|piece| (piece.place, piece.hash())).collect::<BTreeMap<_, _>>()
         };
         let (before, after) = (names(&rows), names(&later));
-        let differs = |place: &Place| {
+        let differs = |place: &PathPrefix| {
             let Span { first, last } = place.span();
             rows.range(first..=last).ne(later.range(first..=last))
         };
@@ -187,7 +187,7 @@ proptest! {
         let lost = before.keys().filter(|place| !after.contains_key(place));
         for place in lost {
             // The piece was split or merged, which needs a change nearby.
-            let parent = Place::new(place.path(), place.bits() - 1);
+            let parent = PathPrefix::new(place.path(), place.bits() - 1);
             prop_assert!(differs(&parent));
         }
     }

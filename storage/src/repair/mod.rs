@@ -35,15 +35,15 @@ use crate::{
     error::{RepairError, StorageError},
     ledger::record_write,
     past_states,
-    place::Place,
+    place::PathPrefix,
     schema,
     shared::Head,
     span::Span,
     spans::Spans,
     state::{Tree, Update, load::grow_tree_from},
 };
-pub use opened::{LEVELS_MAX, Opened, Part};
-pub use repaired::{KEYS_TOLD_MAX, Repaired};
+pub use opened::{LEVELS_MAX, OpenedSubtree, SubtreePart};
+pub use repaired::{KEYS_LISTED_MAX, RepairSummary};
 pub use state_at::StateAt;
 
 /// Maximum bytes of rows held until the end: some million rows. A state with more damage is cheaper to replace by a snapshot.
@@ -60,7 +60,7 @@ pub struct Repair {
     /// The tree of the rows on disk.
     tree: Tree,
     /// Subtrees that differ and are still to be opened. The last one is opened next, so few wait at a time.
-    differing: Vec<Wanted>,
+    differing: Vec<WantedSubtree>,
     /// Number of subtrees that were handed out.
     open: usize,
     changes: BTreeMap<Path, Change>,
@@ -72,8 +72,8 @@ pub struct Repair {
 
 /// A subtree that differs from the certified state, with the hash that it should have. Only a repair makes one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wanted {
-    place: Place,
+pub struct WantedSubtree {
+    place: PathPrefix,
     hash: Digest,
     /// The peer that gave this hash although it had room to open the subtree. It thereby claims that the hash is a
     /// leaf's.
@@ -88,9 +88,9 @@ struct Change {
     key: Option<StateKey>,
 }
 
-impl Wanted {
+impl WantedSubtree {
     /// Returns the place of the subtree.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> PathPrefix {
         self.place
     }
 }
@@ -139,8 +139,8 @@ impl Repair {
             codes: Vec::new(),
         };
         match repair.head.header.state_root {
-            Digest::ZERO => _ = repair.remove_within(Place::ROOT.span(), None)?,
-            root => repair.compare(Place::ROOT, root, None)?,
+            Digest::ZERO => _ = repair.remove_within(PathPrefix::ROOT.span(), None)?,
+            root => repair.compare(PathPrefix::ROOT, root, None)?,
         }
         Ok(repair)
     }
@@ -151,14 +151,14 @@ impl Repair {
     }
 
     /// Takes up to `max` subtrees that differ. Pass each to [`Repair::add`], or back to [`Repair::want_again`].
-    pub fn take_wanted(&mut self, max: usize) -> Vec<Wanted> {
+    pub fn take_wanted(&mut self, max: usize) -> Vec<WantedSubtree> {
         let taken = self.differing.split_off(self.differing.len().saturating_sub(max));
         self.open += taken.len();
         taken
     }
 
     /// Takes back subtrees that nobody answered.
-    pub fn want_again(&mut self, wanted: impl IntoIterator<Item = Wanted>) {
+    pub fn want_again(&mut self, wanted: impl IntoIterator<Item = WantedSubtree>) {
         let before = self.differing.len();
         self.differing.extend(wanted);
         self.open -= self.differing.len() - before;
@@ -173,8 +173,8 @@ impl Repair {
     /// disk.
     pub fn add(
         &mut self,
-        wanted: &Wanted,
-        opened: &Opened,
+        wanted: &WantedSubtree,
+        opened: &OpenedSubtree,
         levels: u8,
         supplier: PublicKey,
     ) -> Result<Option<PublicKey>, StorageError> {
@@ -201,7 +201,7 @@ impl Repair {
             }
         }
         self.open -= 1;
-        Ok(wanted.leaf_of.filter(|_| !matches!(opened.parts(), [Part::Row(..)])))
+        Ok(wanted.leaf_of.filter(|_| !matches!(opened.parts(), [SubtreePart::Row(..)])))
     }
 
     /// Returns up to `max` hashes of code that accounts name and the store lacks or has damaged. They are known once no subtree
@@ -237,7 +237,7 @@ impl Repair {
     ///
     /// # Errors
     /// Those of [`Repair::finish_with`].
-    pub fn finish(self) -> Result<Repaired, StorageError> {
+    pub fn finish(self) -> Result<RepairSummary, StorageError> {
         self.finish_with(|_| Ok::<_, StorageError>(None))
     }
 
@@ -250,11 +250,11 @@ impl Repair {
     /// Either nothing was written, or everything.
     pub fn finish_with<E: From<StorageError>>(
         mut self,
-        record: impl FnOnce(&Repaired) -> Result<Option<(&'static str, Vec<u8>)>, E>,
-    ) -> Result<Repaired, E> {
+        record: impl FnOnce(&RepairSummary) -> Result<Option<(&'static str, Vec<u8>)>, E>,
+    ) -> Result<RepairSummary, E> {
         self.check_complete()?;
-        let repaired = self.changes.values().fold(Repaired::default(), Repaired::with);
-        let repaired = Repaired { codes: self.codes.len() as u64, ..repaired };
+        let repaired = self.changes.values().fold(RepairSummary::default(), RepairSummary::with);
+        let repaired = RepairSummary { codes: self.codes.len() as u64, ..repaired };
         let record = record(&repaired)?;
         if repaired.is_nothing() && record.is_none() {
             return Ok(repaired);
@@ -299,17 +299,17 @@ impl Repair {
     /// Records a place as differing if its subtree does not have the hash.
     fn compare(
         &mut self,
-        place: Place,
+        place: PathPrefix,
         hash: Digest,
         leaf_of: Option<PublicKey>,
     ) -> Result<(), StorageError> {
         if self.local_hash(place)? != hash {
-            self.differing.push(Wanted { place, hash, leaf_of });
+            self.differing.push(WantedSubtree { place, hash, leaf_of });
         }
         Ok(())
     }
 
-    fn local_hash(&self, place: Place) -> Result<Digest, StorageError> {
+    fn local_hash(&self, place: PathPrefix) -> Result<Digest, StorageError> {
         Ok(self.tree.subtree(place.path(), place.bits())?.hash())
     }
 
@@ -358,7 +358,7 @@ impl Repair {
         let suspects = local::bad_codes(&*self.backend, &self.rows.codes())?;
         let suspects: BTreeSet<Digest> = suspects.difference(&missing).copied().collect();
         if !suspects.is_empty() {
-            self.rows.each(Place::ROOT.span(), |path, row| {
+            self.rows.each(PathPrefix::ROOT.span(), |path, row| {
                 let code = chunk::code_hash(row).filter(|hash| suspects.contains(hash));
                 missing.extend(code.filter(|_| !self.changes.contains_key(&path)));
                 Ok(())

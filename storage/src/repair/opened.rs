@@ -1,4 +1,4 @@
-//! [`Opened`]: a subtree opened some levels down, so that anyone who knows its hash can verify it.
+//! [`OpenedSubtree`]: a subtree opened some levels down, so that anyone who knows its hash can verify it.
 //!
 //! Each part is a known hash or shows its preimage: for a fork the hashes of its two sides, for a leaf its row. So an
 //! answer can show only the true content, whoever sent it.
@@ -12,7 +12,7 @@ use slipstream_types::{
     tree::{Leaf, Subtree},
 };
 
-use crate::{error::RepairError, place::Place};
+use crate::{error::RepairError, place::PathPrefix};
 
 /// Maximum number of levels that one subtree is opened at once: 64 hashes of 32 bytes.
 pub const LEVELS_MAX: u8 = 6;
@@ -21,7 +21,7 @@ const PARTS_MAX: usize = (2 << LEVELS_MAX) - 1;
 
 /// One part of an opened subtree.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Part {
+pub enum SubtreePart {
     /// A subtree that is not opened.
     Hash(Digest),
     /// A leaf that is alone in its place.
@@ -40,44 +40,45 @@ pub enum Part {
 /// A subtree opened some levels down, each part before those below it. Empty for a place without leaves.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Opened(pub(super) BoundedVec<Part, PARTS_MAX>);
+pub struct OpenedSubtree(pub(super) BoundedVec<SubtreePart, PARTS_MAX>);
 
 /// The facts that an opened subtree proves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum ProvenPart {
     /// The subtree at a place has this hash. `is_early` means that it could have been opened further: it is a leaf,
     /// or the answer opened too little.
-    Subtree { place: Place, hash: Digest, is_early: bool },
+    Subtree { place: PathPrefix, hash: Digest, is_early: bool },
     /// A place holds one leaf.
-    Row(Place, Leaf, StateKey, StateValue),
+    Row(PathPrefix, Leaf, StateKey, StateValue),
     /// All leaves of the first place are in the second.
-    Run(Place, Place),
+    Run(PathPrefix, PathPrefix),
 }
 
-impl Opened {
+impl OpenedSubtree {
     /// Takes the parts in the order in which they are sent.
     ///
     /// # Errors
     /// [`RepairError::Malformed`] if they are too many.
-    pub fn new(parts: Vec<Part>) -> Result<Opened, RepairError> {
-        let malformed = |_| RepairError::Malformed { place: Place::ROOT, reason: "it has too many parts" };
-        Ok(Opened(BoundedVec::new(parts).map_err(malformed)?))
+    pub fn new(parts: Vec<SubtreePart>) -> Result<OpenedSubtree, RepairError> {
+        let malformed =
+            |_| RepairError::Malformed { place: PathPrefix::ROOT, reason: "it has too many parts" };
+        Ok(OpenedSubtree(BoundedVec::new(parts).map_err(malformed)?))
     }
 
     /// Returns the parts in their order.
-    pub fn parts(&self) -> &[Part] {
+    pub fn parts(&self) -> &[SubtreePart] {
         &self.0
     }
 
     /// Proves the content of a place from the hash of its subtree, opened down to `levels` levels.
     pub(super) fn prove(
         &self,
-        place: Place,
+        place: PathPrefix,
         expected: Digest,
         levels: u8,
     ) -> Result<Vec<ProvenPart>, RepairError> {
         let malformed = |reason| RepairError::Malformed { place, reason };
-        if matches!(self.0.first(), None | Some(Part::Hash(_))) {
+        if matches!(self.0.first(), None | Some(SubtreePart::Hash(_))) {
             return Err(malformed("it opens nothing"));
         }
         let mut reading = PartReader { parts: self.0.iter(), proved: Vec::new() };
@@ -93,20 +94,20 @@ impl Opened {
 }
 
 struct PartReader<'a> {
-    parts: Iter<'a, Part>,
+    parts: Iter<'a, SubtreePart>,
     proved: Vec<ProvenPart>,
 }
 
 impl PartReader<'_> {
     /// Reads the parts of the subtree at a place, and returns its hash.
-    fn part(&mut self, place: Place, levels: u8) -> Result<Digest, &'static str> {
+    fn part(&mut self, place: PathPrefix, levels: u8) -> Result<Digest, &'static str> {
         match self.parts.next().ok_or("it ends early")? {
-            Part::Hash(Digest::ZERO) => Err("an empty side must be left out"),
-            Part::Hash(hash) => {
+            SubtreePart::Hash(Digest::ZERO) => Err("an empty side must be left out"),
+            SubtreePart::Hash(hash) => {
                 self.proved.push(ProvenPart::Subtree { place, hash: *hash, is_early: levels > 0 });
                 Ok(*hash)
             }
-            Part::Row(key, value) => {
+            SubtreePart::Row(key, value) => {
                 let leaf = Leaf { path: key.path(), value_hash: value.hash(key) };
                 if !place.contains(&leaf.path) || !value.fits(key) {
                     return Err("a row lies outside its place, or has an invalid value");
@@ -114,9 +115,9 @@ impl PartReader<'_> {
                 self.proved.push(ProvenPart::Row(place, leaf, *key, *value));
                 Ok(leaf.hash())
             }
-            Part::Fork => self.fork(place, levels),
-            Part::Run { path, bit } => {
-                let below = Place::new(path, usize::from(*bit));
+            SubtreePart::Fork => self.fork(place, levels),
+            SubtreePart::Run { path, bit } => {
+                let below = PathPrefix::new(path, usize::from(*bit));
                 if below.bits() <= place.bits() || !place.contains(path) || below.path() != path {
                     return Err("a run leads outside its place");
                 }
@@ -131,7 +132,7 @@ impl PartReader<'_> {
         }
     }
 
-    fn fork(&mut self, place: Place, levels: u8) -> Result<Digest, &'static str> {
+    fn fork(&mut self, place: PathPrefix, levels: u8) -> Result<Digest, &'static str> {
         let below = levels.checked_sub(1).ok_or("it goes deeper than requested")?;
         if place.bits() == 256 {
             return Err("a fork lies beyond the last bit of its leaves");
@@ -153,15 +154,16 @@ mod tests {
     fn the_bytes_of_an_opened_subtree_are_pinned() {
         let (key, value) =
             (StateKey::Slot(Address::repeat_byte(2), B256::repeat_byte(3)), StateValue::Slot(U256::from(4)));
-        let run = Part::Run { path: *Place::new(&Path([0xff; 32]), 9).path(), bit: 9 };
-        let parts = vec![run, Part::Hash(Digest([1; 32])), Part::Fork, Part::Row(key, value)];
-        let bytes = codec::encode("opened", &Opened::new(parts).unwrap()).unwrap();
+        let run = SubtreePart::Run { path: *PathPrefix::new(&Path([0xff; 32]), 9).path(), bit: 9 };
+        let parts =
+            vec![run, SubtreePart::Hash(Digest([1; 32])), SubtreePart::Fork, SubtreePart::Row(key, value)];
+        let bytes = codec::encode("opened", &OpenedSubtree::new(parts).unwrap()).unwrap();
         let mut row = Vec::new();
         value.append_row(&key, &mut row);
         let path = [&[0xff, 0x80][..], &[0; 30]].concat();
         let expected = [&[4, 3][..], &path, &[9, 0], &[1; 32], &[2, 1], &row].concat();
         assert_eq!(bytes, expected);
-        let place = codec::encode("place", &Place::new(&Path([0xff; 32]), 9)).unwrap();
+        let place = codec::encode("place", &PathPrefix::new(&Path([0xff; 32]), 9)).unwrap();
         assert_eq!(place, [9, 0, 2, 0xff, 0x80]);
     }
 }

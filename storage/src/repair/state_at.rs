@@ -10,11 +10,11 @@ use slipstream_types::{
     BatchNumber, BlobKind, Bytes, Digest, Path, StateKey, StateValue, delta::DeltaEntry, tree::Subtree,
 };
 
-use super::{LEVELS_MAX, Opened, Part};
+use super::{LEVELS_MAX, OpenedSubtree, SubtreePart};
 use crate::{
     changes::{prepare, with_paths},
     error::{RangeDeltaError, RepairError, StorageError},
-    place::Place,
+    place::PathPrefix,
     schema,
     snapshot::Snapshot,
     state::{Shape, Tree},
@@ -156,17 +156,17 @@ impl StateAt {
     ///
     /// # Errors
     /// Errors of the disk, or damage in the store.
-    pub fn open(&self, place: &Place, levels: u8) -> Result<Opened, StorageError> {
+    pub fn open(&self, place: &PathPrefix, levels: u8) -> Result<OpenedSubtree, StorageError> {
         let mut parts = Vec::new();
         match self.tree.shape(place.path(), place.bits())? {
             Shape::Empty => {}
             Shape::Leaf(leaf) => {
                 let (key, value) = self.row(&leaf.path)?;
-                parts.push(Part::Row(key, value));
+                parts.push(SubtreePart::Row(key, value));
             }
             fork @ Shape::Fork { .. } => self.fork(place, fork, levels.clamp(1, LEVELS_MAX), &mut parts)?,
         }
-        Ok(Opened::new(parts)?)
+        Ok(OpenedSubtree::new(parts)?)
     }
 
     /// Returns contract code by its Keccak-256.
@@ -179,16 +179,16 @@ impl StateAt {
 
     fn fork(
         &self,
-        place: &Place,
+        place: &PathPrefix,
         shape: Shape,
         levels: u8,
-        parts: &mut Vec<Part>,
+        parts: &mut Vec<SubtreePart>,
     ) -> Result<(), StorageError> {
         let Shape::Fork { path, bit, left, right } = shape else { return Ok(()) };
-        let at = Place::new(&path, bit);
+        let at = PathPrefix::new(&path, bit);
         parts.push(match bit == place.bits() {
-            true => Part::Fork,
-            false => Part::Run { path: *at.path(), bit: bit as u8 },
+            true => SubtreePart::Fork,
+            false => SubtreePart::Run { path: *at.path(), bit: bit as u8 },
         });
         for (is_right, subtree) in [(false, left), (true, right)] {
             match subtree {
@@ -197,7 +197,7 @@ impl StateAt {
                     let shape = self.tree.shape(side.path(), side.bits())?;
                     self.fork(&side, shape, levels - 1, parts)?;
                 }
-                subtree => parts.push(Part::Hash(subtree.hash())),
+                subtree => parts.push(SubtreePart::Hash(subtree.hash())),
             }
         }
         Ok(())

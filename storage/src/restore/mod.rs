@@ -31,7 +31,7 @@ use crate::{
     takeover::{Ancestry, RestoreTarget, Takeover},
     writer::Writer,
 };
-pub use retarget::Checked;
+pub use retarget::RangeCheck;
 use rows::OpenFile;
 
 /// Ranges that a new restore begins with ([`Span::divided`]), as a power of two. They outnumber the cores of a machine and

@@ -31,7 +31,7 @@ const PARTS: usize = 8;
 
 /// The result of checking a range of unchecked rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Checked {
+pub enum RangeCheck {
     /// The rows are right, and are kept.
     Kept,
     /// Something in the range changed: it was divided, and its parts wait to be checked.
@@ -110,7 +110,7 @@ impl Restore {
     /// # Errors
     /// [`RestoreError::NotUnchecked`] if the range is not part of one of [`Restore::unchecked`];
     /// [`RestoreError::DamagedRows`], after which the restore begins anew.
-    pub fn check_range(&self, span: Span, proof: &StateRangeProof) -> Result<Checked, StorageError> {
+    pub fn check_range(&self, span: Span, proof: &StateRangeProof) -> Result<RangeCheck, StorageError> {
         let writer = self.writer()?;
         let mut progress = self.progress.lock();
         let mut record = progress.record.clone();
@@ -135,21 +135,21 @@ impl Restore {
             record.kept.rows += local.leaves.len() as u64;
             record.kept.bytes += local.bytes;
             self.put_missing_codes(&local.codes, &mut writes)?;
-            Checked::Kept
+            RangeCheck::Kept
         } else if many {
             divide(span, &local.leaves, part_rows, &mut record.unchecked);
-            Checked::Divided
+            RangeCheck::Divided
         } else {
             writes.clear_range(self.column, span.first.0, span.last.0);
             match is_short {
                 true => record.todo.insert(span),
                 false => record.todo.insert_joined(span),
             }
-            Checked::Refetch
+            RangeCheck::Refetch
         };
         writes.put(Column::Meta, RESTORE_KEY, schema::encode(&record));
         self.store.write(writes, false)?;
-        if checked == Checked::Refetch {
+        if checked == RangeCheck::Refetch {
             progress.todo.insert(span);
         }
         if record.unchecked.is_empty() {

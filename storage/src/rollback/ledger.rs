@@ -6,7 +6,7 @@ use slipstream_types::{
     BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, Path, accumulator::NodePosition, keccak256,
 };
 
-use super::{Bounds, PreviousRows, RolledBack};
+use super::{Bounds, PreviousRows, RollbackReport};
 use crate::{
     backend::{Column, Direction, Reader, WriteBatch},
     error::StorageError,
@@ -25,7 +25,7 @@ pub(super) fn drop_ledger(
     head: &HeadRecord,
     bounds: Bounds,
     writes: &mut WriteBatch,
-    report: &mut RolledBack,
+    report: &mut RollbackReport,
 ) -> Result<(), StorageError> {
     let to = bounds.to;
     let (first, last) = (schema::number_key(to.next()), schema::number_key(head.number));
@@ -100,7 +100,7 @@ pub(super) fn drop_epoch_ends(
     reader: &dyn Reader,
     to: BatchNumber,
     writes: &mut WriteBatch,
-    report: &mut RolledBack,
+    report: &mut RollbackReport,
 ) -> Result<(), StorageError> {
     reader.scan(Column::EpochEnds, &[], Direction::Up, &mut |key, value| {
         let end: Certificate = schema::decode("epoch end", value)?;

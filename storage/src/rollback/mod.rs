@@ -62,7 +62,7 @@ impl Bounds {
 
 /// Counts what a rollback drops, or would drop.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct RolledBack {
+pub struct RollbackReport {
     /// Number of the head before the rollback.
     pub from: BatchNumber,
     /// Number of the head after the rollback.
@@ -93,7 +93,7 @@ impl Maintenance {
         to: BatchNumber,
         records: &[(String, String)],
         dry_run: bool,
-    ) -> Result<RolledBack, StorageError> {
+    ) -> Result<RollbackReport, StorageError> {
         roll_back(&self.backend, &self.dir, &self.config, to, records, dry_run)
     }
 }
@@ -106,7 +106,7 @@ pub(crate) fn roll_back(
     to: BatchNumber,
     records: &[(String, String)],
     dry_run: bool,
-) -> Result<RolledBack, StorageError> {
+) -> Result<RollbackReport, StorageError> {
     let reader = backend.snapshot();
     let head = reader.get(Column::Meta, HEAD_KEY)?.ok_or(StorageError::NotInitialized)?;
     let head: HeadRecord = schema::decode("head record", &head)?;
@@ -115,7 +115,7 @@ pub(crate) fn roll_back(
     let before = rows_behind(&*reader, &head, bounds)?;
     let mut writes = WriteBatch::default();
     let mut report =
-        RolledBack { from: head.number, to, state_root: header.state_root, ..RolledBack::default() };
+        RollbackReport { from: head.number, to, state_root: header.state_root, ..RollbackReport::default() };
 
     let updates = put_rows(&before.rows, head.active.column(), &mut writes, &mut report)?;
     let tree = load_tree(&reader, head.active.column(), config.tree_memory_mib)?.apply(&updates)?;
@@ -273,7 +273,7 @@ fn put_rows(
     rows: &BTreeMap<Path, (BatchNumber, Vec<u8>)>,
     column: Column,
     writes: &mut WriteBatch,
-    report: &mut RolledBack,
+    report: &mut RollbackReport,
 ) -> Result<Vec<Update>, StorageError> {
     let mut updates = Vec::with_capacity(rows.len());
     for (path, (_, row)) in rows {

@@ -9,7 +9,7 @@ use super::{
     *,
 };
 use crate::{
-    Ancestry, CrashPoint, Faults, MemoryDisk, PruneConfig, StateHistory, Step, StorageError, Takeover,
+    Ancestry, CrashPoint, Faults, MemoryDisk, PruneConfig, StateHistory, StorageError, Takeover, WriteStep,
 };
 
 /// Windows of bodies, receipts, deltas and hints, in batches.
@@ -131,7 +131,7 @@ enum Medium {
     Memory { kept: usize },
 }
 
-fn fails_and_comes_back(step: Step, place: Medium, source: &Store) {
+fn fails_and_comes_back(step: WriteStep, place: Medium, source: &Store) {
     let (fsync, on_disk) = (matches!(place, Medium::Memory { .. }), matches!(place, Medium::Directory));
     let config = StorageConfig {
         snapshot_interval_batches: 4,
@@ -140,7 +140,9 @@ fn fails_and_comes_back(step: Step, place: Medium, source: &Store) {
         ..config()
     };
     // Each of these steps is passed only once, so no fault can hit a second passing.
-    let once = [Step::Initialize, Step::RestoreStart, Step::RestoreCode, Step::RestoreFinish].contains(&step);
+    let once =
+        [WriteStep::Initialize, WriteStep::RestoreStart, WriteStep::RestoreCode, WriteStep::RestoreFinish]
+            .contains(&step);
     for point in [CrashPoint::Before(step), CrashPoint::After(step)] {
         // A directory takes many times as long as memory. So its first write fails before it is made, and its second
         // after it.
@@ -159,12 +161,22 @@ fn fails_and_comes_back(step: Step, place: Medium, source: &Store) {
             let result = live(&store, source);
             let (missed, harmless) = (
                 passing > 1 && once,
-                [Step::MakeSnapshot, Step::DropSnapshot, Step::FrontierNote, Step::FrontierSave]
-                    .contains(&step),
+                [
+                    WriteStep::MakeSnapshot,
+                    WriteStep::DropSnapshot,
+                    WriteStep::FrontierNote,
+                    WriteStep::FrontierSave,
+                ]
+                .contains(&step),
             );
             // On a disk, sealing runs beside the commits.
-            let sealing = [Step::HistorySeal, Step::HistoryRows, Step::HistoryRecord, Step::HistoryDrop]
-                .contains(&step);
+            let sealing = [
+                WriteStep::HistorySeal,
+                WriteStep::HistoryRows,
+                WriteStep::HistoryRecord,
+                WriteStep::HistoryDrop,
+            ]
+            .contains(&step);
             match sealing {
                 true => assert!(passing > 1 || on_disk || result.is_err(), "{point}"),
                 false => assert_eq!(result.is_ok(), missed || harmless, "{point} {passing}: {result:?}"),
@@ -198,8 +210,9 @@ fn a_failure_at_any_step_leaves_whole_steps() {
     thread::scope(|scope| {
         for share in 0..SHARES {
             scope.spawn(move || {
-                let steps = Step::of_use().skip(share).step_by(SHARES);
-                for step in steps.filter(|step| ![Step::Open, Step::RestoreDiscard].contains(step)) {
+                let steps = WriteStep::of_use().skip(share).step_by(SHARES);
+                for step in steps.filter(|step| ![WriteStep::Open, WriteStep::RestoreDiscard].contains(step))
+                {
                     let memory = [0, 1, usize::MAX].map(|kept| Medium::Memory { kept });
                     for place in memory.into_iter().chain([Medium::Directory]) {
                         fails_and_comes_back(step, place, source);
@@ -327,7 +340,7 @@ fn a_restore_goes_on_after_a_power_cut() {
 #[test]
 fn opening_and_discarding_fail_and_leave_what_was_there() {
     let (source, _) = served(false);
-    for point in [Step::Open, Step::RestoreDiscard]
+    for point in [WriteStep::Open, WriteStep::RestoreDiscard]
         .into_iter()
         .flat_map(|step| [CrashPoint::Before(step), CrashPoint::After(step)])
     {

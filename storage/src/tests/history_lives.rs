@@ -11,7 +11,7 @@ use super::{
     *,
 };
 use crate::{
-    Ancestry, CrashPoint, Faults, MemoryDisk, StateHistory, Step, StorageError, Takeover,
+    Ancestry, CrashPoint, Faults, MemoryDisk, StateHistory, StorageError, Takeover, WriteStep,
     history::past_rows::{recorded_from, recorded_sealed},
 };
 
@@ -124,7 +124,13 @@ proptest! {
 /// continues.
 #[test]
 fn a_death_while_sealing_takes_no_state() {
-    let steps = [Step::HistorySeal, Step::HistoryRows, Step::HistoryRecord, Step::HistoryDrop, Step::Commit];
+    let steps = [
+        WriteStep::HistorySeal,
+        WriteStep::HistoryRows,
+        WriteStep::HistoryRecord,
+        WriteStep::HistoryDrop,
+        WriteStep::Commit,
+    ];
     let points = steps.into_iter().flat_map(|step| [CrashPoint::Before(step), CrashPoint::After(step)]);
     let (made, ledgers) = ledgers(&some(40));
     for (point, passing, group, kept) in points
@@ -166,7 +172,9 @@ fn a_death_while_sealing_takes_no_state() {
 #[test]
 fn a_failed_seal_ends_the_store() {
     let (made, ledgers) = ledgers(&some(20));
-    for step in [Step::HistorySeal, Step::HistoryRows, Step::HistoryRecord, Step::HistoryDrop] {
+    for step in
+        [WriteStep::HistorySeal, WriteStep::HistoryRows, WriteStep::HistoryRecord, WriteStep::HistoryDrop]
+    {
         for point in [CrashPoint::Before(step), CrashPoint::After(step)] {
             let dir = store_dir();
             let config = StorageConfig { state_history: StateHistory::All, ..config() };

@@ -8,7 +8,7 @@ use super::{
     restore::restored,
     *,
 };
-use crate::{PastStates, RangeDeltaError, StorageError};
+use crate::{RangeDeltaError, StateBackfill, StorageError};
 
 /// The last batch of the source.
 const LAST: u64 = 36;
@@ -72,7 +72,7 @@ fn check_states(store: &Store, source: &Store, from: u64) {
 }
 
 /// Adds the states from `to` on, by the source's reverse delta.
-fn extend(states: &mut PastStates, source: &Store, to: u64) -> Result<(), StorageError> {
+fn extend(states: &mut StateBackfill, source: &Store, to: u64) -> Result<(), StorageError> {
     let to = BatchNumber::new(to);
     let reverse = source.reverse_delta(states.lowest(), to).unwrap();
     states.extend(to, &reverse)

@@ -7,7 +7,7 @@ use slipstream_types::{Path, accumulator::AccumulatorRangeProof};
 use super::{restore::target, *};
 use crate::{
     Ancestry, CrashPoint, Faults, Maintenance, PruneConfig, RangeDeltaChunk, RangeDeltaError,
-    RangeDeltaTakeover, Snapshot, Step, StorageError, Takeover, backend::faulty::FaultyBackend,
+    RangeDeltaTakeover, Snapshot, StorageError, Takeover, WriteStep, backend::faulty::FaultyBackend,
 };
 
 /// Bytes that a merge may take: enough for all of these tests.
@@ -270,7 +270,9 @@ fn what_an_advance_leaves_is_whole_for_check_and_pruning() {
 #[test]
 fn a_failed_write_leaves_the_old_head_or_the_new_one() {
     let served = Served::of_thirty();
-    for (point, head) in [(CrashPoint::Before(Step::Commit), 12), (CrashPoint::After(Step::Commit), 30)] {
+    for (point, head) in
+        [(CrashPoint::Before(WriteStep::Commit), 12), (CrashPoint::After(WriteStep::Commit), 30)]
+    {
         for on_disk in [false, true] {
             let (dir, memory) = (store_dir(), MemoryBackend::default());
             let open = |faults: &Faults| match on_disk {

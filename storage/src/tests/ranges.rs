@@ -15,7 +15,7 @@ use super::{
     *,
 };
 use crate::{
-    Ancestry, Checked, EncodedChunk, Restore, RestoreError, Snapshot, Span, StorageError, Takeover,
+    Ancestry, EncodedChunk, RangeCheck, Restore, RestoreError, Snapshot, Span, StorageError, Takeover,
     VerifiedChunk, backend::Column, schema::RESTORE_KEY,
 };
 
@@ -236,9 +236,9 @@ fn a_newer_target_keeps_what_is_right() {
             while let Some(span) = restore.unchecked(1).unwrap().pop() {
                 let proof = newer.range_proof(span.first, span.last).unwrap();
                 match restore.check_range(span, &proof).unwrap() {
-                    Checked::Kept => kept += 1,
-                    Checked::Refetch => refetched += 1,
-                    Checked::Divided => {}
+                    RangeCheck::Kept => kept += 1,
+                    RangeCheck::Refetch => refetched += 1,
+                    RangeCheck::Divided => {}
                 }
             }
             assert!(kept > 0 && refetched > 0, "{kept} kept, {refetched} to fetch");

@@ -10,7 +10,8 @@ use super::{
     *,
 };
 use crate::{
-    CrashPoint, Faults, PruneConfig, RollbackError, RolledBack, StateHistory, Step, StorageError, Window,
+    CrashPoint, Faults, PruneConfig, RollbackError, RollbackReport, StateHistory, StorageError, Window,
+    WriteStep,
     backend::{Column, Direction, Reader as _, faulty::FaultyBackend},
     history::past_rows::recorded_sealed,
     maintenance::Maintenance,
@@ -101,7 +102,7 @@ fn a_store_that_was_rolled_back_is_as_one_that_never_went_on() {
         let store = maintain(&mut fixture);
         let report = store.roll_back(number(TO), &[("past/".into(), "past/~".into())], false).unwrap();
         assert_eq!(report, dry);
-        let RolledBack { rows_put, rows_removed, blob_bytes, certificates, .. } = report;
+        let RollbackReport { rows_put, rows_removed, blob_bytes, certificates, .. } = report;
         assert!(
             rows_put > 0 && rows_removed > 0 && blob_bytes > 0 && certificates >= from.get() - TO,
             "{report:?}"
@@ -184,7 +185,7 @@ fn a_rollback_that_cannot_be_is_refused() {
 #[test]
 fn a_kill_during_a_rollback_leaves_one_head_or_the_other() {
     let config = StorageConfig { snapshot_interval_batches: 4, snapshots_kept: 9, ..window(64) };
-    let points = [Step::DropSnapshot, Step::Rollback]
+    let points = [WriteStep::DropSnapshot, WriteStep::Rollback]
         .into_iter()
         .flat_map(|step| [CrashPoint::Before(step), CrashPoint::After(step)]);
     for point in points {
@@ -199,7 +200,7 @@ fn a_kill_during_a_rollback_leaves_one_head_or_the_other() {
         drop(backend);
         fixture.reopen();
         let head = fixture.store().head().unwrap().header.number;
-        let is_done = point == CrashPoint::After(Step::Rollback);
+        let is_done = point == CrashPoint::After(WriteStep::Rollback);
         assert_eq!(head, number(if is_done { TO } else { 20 }), "{point}");
         check_all(fixture.store(), &ledgers[..=head.get() as usize], 0);
         let store = maintain(&mut fixture);
@@ -229,7 +230,7 @@ fn what_was_sealed_and_not_recorded_goes_too() {
     };
     grow(fixture.store(), &mut ledger, 12, 1, &mut ledgers);
     fixture.close();
-    let faults = Faults::fail_at(CrashPoint::Before(Step::HistoryRecord), 1);
+    let faults = Faults::fail_at(CrashPoint::Before(WriteStep::HistoryRecord), 1);
     let dying = Store::open_with(&config, fixture.dir(), &faults).unwrap();
     history::seal(&dying);
     drop(dying);

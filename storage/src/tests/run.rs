@@ -13,7 +13,7 @@ use slipstream_types::Path;
 
 use super::{commit::Faulty, model, *};
 use crate::{
-    CrashPoint, Faults, Speculation, StateHistory, Step, StorageError,
+    CrashPoint, Faults, Speculation, StateHistory, StorageError, WriteStep,
     backend::{Column, Direction, Reader},
     disk::DiskGuard,
     history_log::LogValue,
@@ -285,12 +285,12 @@ fn a_run_that_meets_a_full_disk_goes_on_when_there_is_room() {
 fn a_write_that_fails_in_a_run_ends_the_store_at_a_whole_group() {
     let (made, ledgers) = batches(11);
     for (group, passing, point, head) in [
-        (1, 4, CrashPoint::Before(Step::Commit), 3),
-        (4, 2, CrashPoint::Before(Step::Commit), 4),
-        (4, 2, CrashPoint::After(Step::Commit), 8),
-        (4, 3, CrashPoint::Before(Step::Commit), 8),
-        (4, 3, CrashPoint::After(Step::Commit), 11),
-        (1_000, 1, CrashPoint::Before(Step::Commit), 0),
+        (1, 4, CrashPoint::Before(WriteStep::Commit), 3),
+        (4, 2, CrashPoint::Before(WriteStep::Commit), 4),
+        (4, 2, CrashPoint::After(WriteStep::Commit), 8),
+        (4, 3, CrashPoint::Before(WriteStep::Commit), 8),
+        (4, 3, CrashPoint::After(WriteStep::Commit), 11),
+        (1_000, 1, CrashPoint::Before(WriteStep::Commit), 0),
     ] {
         let dir = store_dir();
         let store = Store::open_with(&config(), dir.path(), &Faults::fail_at(point, passing)).unwrap();

@@ -23,7 +23,7 @@ use crate::{
     verify::VerifiedRange,
     work::{
         AbandonReason, AuditResult, CommitResult, Done, ExecutionResult, Job, ReadyRange, RestoreJob,
-        RestoreResult, Step,
+        RestoreOutcome, RestoreResult,
     },
 };
 
@@ -223,30 +223,30 @@ impl Engine {
         };
         let Some(restore) = &mut self.restore else {
             // The job began a restore that is abandoned by now. The worker still holds it, and the state below it.
-            if matches!(restored.step, Step::Begun) {
+            if matches!(restored.step, RestoreOutcome::Begun) {
                 self.run(RestoreTask::Drop, Job::Restore(RestoreJob::Drop));
             }
             return Ok(());
         };
         let (checked, judged) = match restored.step {
-            Step::Chunk { checked, judged, .. } => {
+            RestoreOutcome::Chunk { checked, judged, .. } => {
                 restore.added(answer.as_ref().filter(|_| checked.is_ok()).map_or(0, |answer| answer.bytes));
                 (checked, judged)
             }
-            Step::Siblings { checked, .. } | Step::Codes(checked) => (checked, None),
-            Step::Finished(head) => {
+            RestoreOutcome::Siblings { checked, .. } | RestoreOutcome::Codes(checked) => (checked, None),
+            RestoreOutcome::Finished(head) => {
                 self.restore_finished(head, now);
                 return Ok(());
             }
-            Step::Begun => {
+            RestoreOutcome::Begun => {
                 // A range delta is not recorded, and the record of an earlier restore stays beside it.
                 if restore.range_delta().is_none() {
                     self.begun = Some(restore.number());
                 }
                 (Ok(()), None)
             }
-            Step::Dropped => (Ok(()), None),
-            Step::Abandoned { why, reason } => {
+            RestoreOutcome::Dropped => (Ok(()), None),
+            RestoreOutcome::Abandoned { why, reason } => {
                 self.put_down(why, &reason, now);
                 return Ok(());
             }

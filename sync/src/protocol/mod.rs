@@ -5,7 +5,7 @@
 mod request;
 
 use serde::{Deserialize, Serialize};
-use slipstream_storage::Opened;
+use slipstream_storage::OpenedSubtree;
 use slipstream_types::{
     BatchHeader, BatchNumber, Blob, Certificate, CodecError, Digest, LedgerInfo,
     accumulator::AccumulatorRangeProof, bounded::BoundedVec, codec, delta::Code, limits, schedule::Forks,
@@ -46,7 +46,7 @@ pub(crate) const ROW_BYTES: u64 = 80;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Subtrees {
     /// One opened subtree per place.
-    pub opened: BoundedVec<Opened, PLACES_MAX>,
+    pub opened: BoundedVec<OpenedSubtree, PLACES_MAX>,
 }
 
 /// Consecutive batches under one certificate.

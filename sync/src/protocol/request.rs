@@ -1,7 +1,7 @@
 //! [`Request`], and how long its answer may be.
 
 use serde::{Deserialize, Serialize};
-use slipstream_storage::{LEVELS_MAX, Place};
+use slipstream_storage::{LEVELS_MAX, PathPrefix};
 use slipstream_types::{
     BatchNumber, Digest, Epoch, Path, bounded::BoundedVec, codec, limits, state::ROW_BYTES_MAX,
 };
@@ -186,7 +186,7 @@ pub struct SubtreesRequest {
     /// up to [`SUBTREE_HASHES_MAX`] hashes.
     pub levels: u8,
     /// The places whose subtrees are wanted.
-    pub places: BoundedVec<Place, PLACES_MAX>,
+    pub places: BoundedVec<PathPrefix, PLACES_MAX>,
 }
 
 impl SubtreesRequest {

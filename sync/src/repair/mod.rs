@@ -19,10 +19,10 @@ use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use slipstream_network::Transport;
-use slipstream_storage::{Repair, Repaired};
+use slipstream_storage::{Repair, RepairSummary};
 use tokio::time::Instant;
 
-pub use self::record::{Due, REPAIR_RECORD, RepairRecord, RepairReport};
+pub use self::record::{REPAIR_RECORD, RepairCause, RepairRecord, RepairReport};
 use self::session::RepairSession;
 use crate::SyncError;
 
@@ -48,7 +48,7 @@ pub async fn repair(
     let moved = RepairSession::new(transport, number, root, Arc::clone(&session), patience).run().await?;
     let repair = Arc::into_inner(session).map(Mutex::into_inner);
     let repair = repair.ok_or_else(|| SyncError::Worker("a repair is still at work".into()))?;
-    let report = move |repaired: &Repaired| RepairReport {
+    let report = move |repaired: &RepairSummary| RepairReport {
         number,
         rows_put: repaired.rows_put,
         rows_removed: repaired.rows_removed,

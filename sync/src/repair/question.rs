@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 use slipstream_network::PeerId;
-use slipstream_storage::{LEVELS_MAX, Place, Repair, StorageError, Wanted};
+use slipstream_storage::{LEVELS_MAX, PathPrefix, Repair, StorageError, WantedSubtree};
 use slipstream_types::{BatchNumber, Digest, bounded::BoundedVec, codec};
 
 use crate::{
@@ -20,7 +20,7 @@ const PLACES_BYTES_MAX: usize = 3_900;
 
 /// A question to one peer.
 pub(super) enum Question {
-    Places { wanted: Vec<Wanted>, levels: u8 },
+    Places { wanted: Vec<WantedSubtree>, levels: u8 },
     Codes(Vec<Digest>),
 }
 
@@ -34,7 +34,7 @@ pub(super) struct AnswerVerdict {
 
 impl Question {
     /// A question about as many places as it has room for. Returns the other places too.
-    pub(super) fn about(mut wanted: Vec<Wanted>) -> (Question, Vec<Wanted>) {
+    pub(super) fn about(mut wanted: Vec<WantedSubtree>) -> (Question, Vec<WantedSubtree>) {
         let mut bytes = 0;
         let fits = wanted.iter().take_while(|wanted| {
             bytes += 3 + wanted.place().bits().div_ceil(8);
@@ -43,7 +43,7 @@ impl Question {
         let fitting = fits.count();
         let rest = wanted.split_off(fitting);
         let levels = match wanted.len() {
-            1 if wanted[0].place() == Place::ROOT => LEVELS_MAX,
+            1 if wanted[0].place() == PathPrefix::ROOT => LEVELS_MAX,
             ..=FEW_PLACES => LEVELS_OF_FEW,
             _ => LEVELS,
         };
@@ -53,7 +53,7 @@ impl Question {
     pub(super) fn request(&self, number: BatchNumber, root: Digest) -> Request {
         match self {
             Question::Places { wanted, levels } => {
-                let places = wanted.iter().map(Wanted::place).collect();
+                let places = wanted.iter().map(WantedSubtree::place).collect();
                 let places = BoundedVec::new(places).expect("no more are taken");
                 Request::Subtrees(SubtreesRequest { number, root, levels: *levels, places })
             }
@@ -91,7 +91,7 @@ impl Question {
 /// Adds opened places. Returns a lie that concerns no single place.
 fn add_places(
     repair: &mut Repair,
-    mut wanted: Vec<Wanted>,
+    mut wanted: Vec<WantedSubtree>,
     levels: u8,
     peer: PeerId,
     answer: &[u8],

@@ -11,11 +11,11 @@ pub const REPAIR_RECORD: &str = "sync/repair";
 /// Maximum bytes of that record: a few keys and numbers.
 const RECORD_BYTES_MAX: usize = 16 << 10;
 /// Maximum number of keys that a record names.
-const KEYS_MAX: usize = slipstream_storage::KEYS_TOLD_MAX;
+const KEYS_MAX: usize = slipstream_storage::KEYS_LISTED_MAX;
 
 /// Why a state must be compared with peers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Due {
+pub enum RepairCause {
     /// Execution of a certified batch gave something else, or the state before it could not be read.
     Incident {
         /// Number of the batch.
@@ -52,7 +52,7 @@ pub struct RepairReport {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RepairRecord {
     /// The repair that the next start does first.
-    pub due: Option<Due>,
+    pub due: Option<RepairCause>,
     /// The batch of the last incident that was repaired. A second incident there is no fault of the state.
     pub repaired: Option<BatchNumber>,
     /// The report of the last repair.
@@ -62,7 +62,7 @@ pub struct RepairRecord {
 /// The record in its stored form.
 #[derive(Serialize, Deserialize)]
 struct StoredRecord {
-    due: Option<Due>,
+    due: Option<RepairCause>,
     repaired: Option<BatchNumber>,
     report: Option<(Counts, BoundedVec<String, KEYS_MAX>)>,
 }
@@ -112,15 +112,15 @@ impl RepairRecord {
         if self.repaired == Some(number) {
             return false;
         }
-        self.due = Some(Due::Incident { number, what });
+        self.due = Some(RepairCause::Incident { number, what });
         true
     }
 
     /// The record after the due repair.
     pub fn done(self, report: RepairReport) -> RepairRecord {
         let repaired = match self.due {
-            Some(Due::Incident { number, .. }) => Some(number),
-            Some(Due::Operator) | None => self.repaired,
+            Some(RepairCause::Incident { number, .. }) => Some(number),
+            Some(RepairCause::Operator) | None => self.repaired,
         };
         RepairRecord { due: None, repaired, report: Some(report) }
     }
@@ -155,7 +155,8 @@ mod tests {
         assert!(!record.note(BatchNumber::new(7), "again".into()));
         assert_eq!(record.due, None);
         assert!(record.note(BatchNumber::new(8), "another".into()));
-        let by_hand = RepairRecord { due: Some(Due::Operator), ..record.done(report()) }.done(report());
+        let by_hand =
+            RepairRecord { due: Some(RepairCause::Operator), ..record.done(report()) }.done(report());
         assert_eq!(by_hand.repaired, Some(BatchNumber::new(8)), "who asks for one settles no incident");
         assert_eq!(RepairRecord::decode(b"nonsense"), RepairRecord::default());
     }

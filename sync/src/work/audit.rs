@@ -7,7 +7,7 @@ use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use slipstream_executor::{
-    Basis, Difference, HintsMode, Overlay, State, decode_body, difference, execute, seal,
+    BatchContext, Difference, HintsMode, Overlay, State, decode_body, difference, execute, seal,
 };
 use slipstream_storage::{RECORD_BYTES_MAX, StorageError, Store, View};
 use slipstream_types::{BatchHeader, BatchNumber, Blob, BlobKind, Body, CodecError, Delta, Digest, codec};
@@ -170,7 +170,7 @@ impl Worker {
         before.iter().for_each(|step| overlay.extend(&step.header, None, &step.delta));
         let state = State::on(base, &overlay).ok_or_else(|| gap(number))?;
         let parent = before.last().map_or(base.head(), |step| &step.header);
-        let basis = Basis::of(parent, header);
+        let basis = BatchContext::of(parent, header);
         let outcome = execute(&state.reader(), &basis.env(&self.chain), &transactions)
             .map_err(|source| execute_error(number, source))?;
         let sealed = seal(HintsMode::Keys, &basis, &transactions, &outcome, header.state_root);

@@ -179,6 +179,6 @@ pub enum Done {
     PastChecked(Result<PastRange, Fault>),
     /// Result of [`Job::Backfill`].
     Backfilled(Result<BackfillResult, SyncError>),
-    /// Result of [`Job::PastStates`].
+    /// Result of [`Job::StateBackfill`].
     StatesAdded(Result<PastStatesResult, SyncError>),
 }

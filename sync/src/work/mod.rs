@@ -26,7 +26,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use parking_lot::Mutex;
 use slipstream_executor::{HotStats, Overlay, Session, StallStats};
 use slipstream_network::PeerId;
-use slipstream_storage::{Head, PastStates, StorageError, Store};
+use slipstream_storage::{Head, StateBackfill, StorageError, Store};
 use slipstream_types::{Address, BatchNumber, Certificate, ChainConfig, Genesis, Waypoint};
 
 pub(crate) use self::audit::is_drawn;
@@ -40,7 +40,7 @@ pub use self::{
     past_states::{PastStatesResult, ReverseAnswer},
     prepare::PreparedRange,
     replay::{ExecutedRange, ExecutionResult},
-    takeover::{AbandonReason, Progress, RestoreResult, Step},
+    takeover::{AbandonReason, Progress, RestoreOutcome, RestoreResult},
 };
 use crate::{
     SyncConfig, SyncError,
@@ -85,7 +85,7 @@ pub struct Worker {
     disbelieved: Mutex<BTreeSet<PeerId>>,
     active: Mutex<Option<takeover::ActiveTakeover>>,
     /// The past states that are being extended backwards.
-    past_states: Mutex<Option<PastStates>>,
+    past_states: Mutex<Option<StateBackfill>>,
     range_delta_bytes_max: u64,
     /// Number of looks at the progress of takeovers; orders their reports.
     looks: Mutex<u64>,

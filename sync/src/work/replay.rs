@@ -4,8 +4,8 @@ use std::{mem, sync::Arc};
 
 use parking_lot::Mutex;
 use slipstream_executor::{
-    Basis, Difference, ExecuteError, HintsMode, Layer, Outcome, Overlay, Sealed, State, Touched, Way,
-    difference, seal,
+    BatchContext, Difference, ExecuteError, ExecutionMethod, HintsMode, Layer, Outcome, Overlay, ReadSet,
+    SealedBatch, State, difference, seal,
 };
 use slipstream_network::PeerId;
 use slipstream_storage::View;
@@ -43,7 +43,7 @@ pub(super) struct ExecutedBatch {
     /// The validator that vouches for its hints.
     pub(super) maker: Option<PublicKey>,
     pub(super) delta: Delta,
-    pub(super) sealed: Sealed,
+    pub(super) sealed: SealedBatch,
     pub(super) hashes: Vec<B256>,
     pub(super) ahead: ReadAhead,
 }
@@ -82,7 +82,7 @@ impl Replay<'_> {
     }
 
     /// Adds a batch to an overlay. All batches of the range are one layer.
-    fn add(&self, overlay: &mut Overlay, index: usize, touched: Option<&Touched>, delta: &Delta) {
+    fn add(&self, overlay: &mut Overlay, index: usize, touched: Option<&ReadSet>, delta: &Delta) {
         let header = &self.batches[index].batch.header;
         match index {
             0 => overlay.push(Arc::new(Layer::of(header, touched, delta))),
@@ -230,11 +230,11 @@ impl Worker {
     ) -> Result<(Outcome, ReadAhead), SyncError> {
         let PreparedBatch { batch, transactions, .. } = &range.batches[index];
         let number = batch.header.number;
-        let basis = Basis::of(range.parent(index), &batch.header);
+        let basis = BatchContext::of(range.parent(index), &batch.header);
         let state = State::on(range.base, overlay).ok_or_else(|| gap(number))?;
         let executed = self
             .session
-            .execute(ahead.of(index), &basis, transactions, &state, Way::Fitting)
+            .execute(ahead.of(index), &basis, transactions, &state, ExecutionMethod::Fitting)
             .map_err(|source| execute_error(number, source))?;
         let used = HintUse::from(executed.ahead);
         let ahead = match ahead.of(index).is_hinted() {
@@ -245,7 +245,7 @@ impl Worker {
     }
 }
 
-type SealResult = Result<(Sealed, Vec<B256>), SyncError>;
+type SealResult = Result<(SealedBatch, Vec<B256>), SyncError>;
 
 /// Seals the outcome of an execution and compares it with the certified header. The root is compared when the batch's
 /// group is committed. If the hints that a validator signed equal those made here, its signature is kept.
@@ -254,7 +254,7 @@ fn check(mode: HintsMode, parent: &BatchHeader, prepared: &PreparedBatch, outcom
         batch: RangeBatch { header: certified, hints: theirs, .. }, maker, transactions, ..
     } = prepared;
     let number = certified.number;
-    let basis = Basis::of(parent, certified);
+    let basis = BatchContext::of(parent, certified);
     let signed = theirs.as_ref().filter(|_| maker.is_some());
     // Made in the form in which they came, so that they can be equal.
     let content = signed.and_then(|hints| hints.content(BlobKind::Hints).ok());

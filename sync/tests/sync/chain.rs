@@ -2,7 +2,7 @@
 
 use alloy_primitives::{Bytes, TxKind};
 use slipstream_executor::{
-    Admission, Basis, HintsMode, Touched, decode_body, execute, seal,
+    Admission, BatchContext, HintsMode, ReadSet, decode_body, execute, seal,
     validators::{add_call, next_validators, remove_call},
 };
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
@@ -28,7 +28,7 @@ pub(crate) struct Chain {
 }
 
 /// Changes the rows before a batch that its hints have.
-pub(crate) type Tell = fn(&mut Touched);
+pub(crate) type Tell = fn(&mut ReadSet);
 
 impl Chain {
     /// A chain of `batches` batches: transfers, the creation of a contract, and calls of it.
@@ -185,7 +185,7 @@ impl Chain {
         let transactions = decode_body(&body, admission).unwrap();
         let timestamp_ms = head.header.timestamp_ms + 100;
         let proposer = self.genesis.validators[0].fee_recipient;
-        let basis = Basis { parent: &head.header, epoch: self.epoch, timestamp_ms, proposer };
+        let basis = BatchContext { parent: &head.header, epoch: self.epoch, timestamp_ms, proposer };
         let env = basis.env(&self.store.chain().unwrap());
         let mut outcome = execute(&self.store.view().unwrap(), &env, &transactions).unwrap();
         if let Some(to) = gift {

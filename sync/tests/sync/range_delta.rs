@@ -12,7 +12,7 @@ use slipstream_sync::{
     Fault, Mode, SyncConfig, SyncServer, Violation,
     protocol::{Codes, Headers, RangeDeltaRequest, Request},
     range_delta,
-    work::{AbandonReason, Ancestry, Done, Job, RestoreJob, Step, Worker},
+    work::{AbandonReason, Ancestry, Done, Job, RestoreJob, RestoreOutcome, Worker},
 };
 use slipstream_types::{
     Address, BatchHeader, BatchNumber, Blob, BlobKind, Delta, Path, StateKey,
@@ -221,7 +221,7 @@ fn ancestry(chain: &Chain, head: u64) -> Box<Ancestry> {
 }
 
 /// Gives a worker the chunks of one range delta, up to the first refused one.
-async fn take(worker: &Worker, chain: &Chain, head: u64, lie: fn(&mut RangeDeltaChunk)) -> Step {
+async fn take(worker: &Worker, chain: &Chain, head: u64, lie: fn(&mut RangeDeltaChunk)) -> RestoreOutcome {
     let server = SyncServer::new(chain.store.clone());
     let run = |job| match worker.run(Job::Restore(job)) {
         Done::Restored(restored) => restored.unwrap(),
@@ -239,7 +239,7 @@ async fn take(worker: &Worker, chain: &Chain, head: u64, lie: fn(&mut RangeDelta
         lie(&mut chunk);
         let answer = Blob::seal(BlobKind::RangeDelta, &chunk).unwrap().into_bytes();
         let added = run(RestoreJob::Chunk { answer, request });
-        if !matches!(added.step, Step::Chunk { checked: Ok(()), .. }) {
+        if !matches!(added.step, RestoreOutcome::Chunk { checked: Ok(()), .. }) {
             return added.step;
         }
     }
@@ -268,13 +268,13 @@ async fn a_range_delta_that_is_too_large_is_put_down() {
     let small = worker(&store).with_range_delta_bytes(2_000);
     let step = take(&small, &chain, 7, |_| {}).await;
     assert!(
-        matches!(&step, Step::Abandoned { why: AbandonReason::TooLarge, reason } if reason.contains("bytes of memory")),
+        matches!(&step, RestoreOutcome::Abandoned { why: AbandonReason::TooLarge, reason } if reason.contains("bytes of memory")),
         "{step:?}"
     );
     assert_eq!(store.head().unwrap().header.number, BatchNumber::new(7));
     commit(&chain.store, &store, BatchNumber::new(8));
     let step = take(&worker(&store), &chain, 8, |_| {}).await;
-    assert!(matches!(step, Step::Finished(TO)), "{step:?}");
+    assert!(matches!(step, RestoreOutcome::Finished(TO)), "{step:?}");
 }
 
 /// Goal: unchanged rows prove well, but a peer can add at most as many of them as the batches have changes.
@@ -286,14 +286,17 @@ async fn a_range_delta_has_no_more_changes_than_its_batches() {
     assert!((16 * 200 * 22..200_000).contains(&(all * 4)), "{all} bytes of changes");
     let step = take(&worker(&store), &chain, 66, |chunk| pad(chunk, 20_000)).await;
     let is_blamed = |fault: &Fault| fault.to_string().contains("more changes than all batches together");
-    assert!(matches!(&step, Step::Chunk { checked: Err(fault), .. } if is_blamed(fault)), "{step:?}");
+    assert!(
+        matches!(&step, RestoreOutcome::Chunk { checked: Err(fault), .. } if is_blamed(fault)),
+        "{step:?}"
+    );
     let step = take(&worker(&store), &chain, 66, |chunk| pad(chunk, 300)).await;
     assert!(
-        matches!(&step, Step::Abandoned { why: AbandonReason::Padded, reason } if reason.contains("did not change")),
+        matches!(&step, RestoreOutcome::Abandoned { why: AbandonReason::Padded, reason } if reason.contains("did not change")),
         "{step:?}"
     );
     let step = take(&worker(&store), &chain, 66, |chunk| pad(chunk, 1)).await;
-    assert!(matches!(step, Step::Finished(TO)), "{step:?}");
+    assert!(matches!(step, RestoreOutcome::Finished(TO)), "{step:?}");
 }
 
 /// Goal: a commit by a validator's consensus while a range delta is fetched ends the range delta and not the node.
@@ -305,7 +308,7 @@ async fn a_range_delta_that_the_head_overtook_is_put_down() {
     let begin = RestoreJob::Begin { target, ancestry: ancestry(&chain, 69), range_delta: true };
     let Done::Restored(Ok(restored)) = worker.run(Job::Restore(begin)) else { panic!("an error") };
     assert!(
-        matches!(restored.step, Step::Abandoned { why: AbandonReason::Overtaken, .. }),
+        matches!(restored.step, RestoreOutcome::Abandoned { why: AbandonReason::Overtaken, .. }),
         "{:?}",
         restored.step
     );

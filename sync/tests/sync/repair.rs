@@ -7,7 +7,9 @@ use slipstream_network::{
     BoxFuture, Handler, MemoryHub, MemoryTransport, NetworkError, Payload, PeerId, Protocol, Refusal,
     Transport,
 };
-use slipstream_storage::{Opened, Part, Repair, StorageConfig, StorageError, Store, plain_database};
+use slipstream_storage::{
+    OpenedSubtree, Repair, StorageConfig, StorageError, Store, SubtreePart, plain_database,
+};
 use slipstream_sync::{
     SyncError, SyncServer,
     protocol::{Codes, Request, Subtrees, SubtreesRequest},
@@ -119,7 +121,7 @@ async fn what_differs_is_fetched_and_nothing_else() {
     assert_eq!((report.rows_put + report.rows_removed + report.codes, report.bytes), (0, 0));
 }
 
-fn change_subtrees(request: &Request, answer: Vec<u8>, change: fn(&mut Vec<Part>)) -> Option<Vec<u8>> {
+fn change_subtrees(request: &Request, answer: Vec<u8>, change: fn(&mut Vec<SubtreePart>)) -> Option<Vec<u8>> {
     if !matches!(request, Request::Subtrees(_)) {
         return Some(answer);
     }
@@ -127,13 +129,13 @@ fn change_subtrees(request: &Request, answer: Vec<u8>, change: fn(&mut Vec<Part>
     let mut opened = subtrees.opened.to_vec();
     let mut parts = opened.last().unwrap().parts().to_vec();
     change(&mut parts);
-    *opened.last_mut().unwrap() = Opened::new(parts).unwrap();
+    *opened.last_mut().unwrap() = OpenedSubtree::new(parts).unwrap();
     subtrees.opened = BoundedVec::new(opened).unwrap();
     Some(codec::encode("subtrees", &subtrees).unwrap())
 }
 
 fn wrong_hash(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
-    change_subtrees(request, answer, |parts| *parts.last_mut().unwrap() = Part::Hash(Digest([1; 32])))
+    change_subtrees(request, answer, |parts| *parts.last_mut().unwrap() = SubtreePart::Hash(Digest([1; 32])))
 }
 
 fn nothing_there(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
@@ -141,7 +143,7 @@ fn nothing_there(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
 }
 
 fn endless(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
-    change_subtrees(request, answer, |parts| *parts = vec![Part::Fork; 100])
+    change_subtrees(request, answer, |parts| *parts = vec![SubtreePart::Fork; 100])
 }
 
 fn too_few(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use slipstream_network::{MemoryHub, Payload};
-use slipstream_storage::{Place, StorageConfig, Store};
+use slipstream_storage::{PathPrefix, StorageConfig, Store};
 use slipstream_sync::{
     Mode, ServeStatus, SyncConfig, SyncServer,
     protocol::{Parts, Range, RangeDeltaRequest, RangeRequest, Request, SubtreesRequest, Summary},
@@ -174,7 +174,7 @@ async fn a_refusal_loads_nothing() {
         range_delta(64),
         Request::Chunk { number, first: last, last: first, bytes_max },
         subtrees(vec![]),
-        subtrees(vec![Place::ROOT]),
+        subtrees(vec![PathPrefix::ROOT]),
     ] {
         let refused = ask(&server, &request).await.unwrap_err();
         assert!(!is_ready(), "{request:?}: {refused}");

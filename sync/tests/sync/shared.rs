@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use slipstream_executor::{
-    Basis, ExecutorConfig, HintsMode, HotStats, Layer, OrderedBatch, Overlay, Session, State, Trust, Way,
-    decode_body,
+    BatchContext, ExecutionMethod, ExecutorConfig, HintsMode, HotStats, Layer, OrderedBatch, Overlay,
+    Session, State, Trust, decode_body,
 };
 use slipstream_predict::PredictMode;
 use slipstream_storage::{StorageConfig, Store};
@@ -84,8 +84,9 @@ impl Node<'_> {
         let transactions = decode_body(&body, &self.chain.genesis.chain).unwrap();
         let batch = OrderedBatch::of(&header, &transactions, None);
         let ahead = self.session.prepare(&batch, &view, &overlay, Trust::Keys).unwrap();
-        let (basis, state) = (Basis::of(view.head(), &header), State::on(&view, &overlay).unwrap());
-        let executed = self.session.execute(&ahead, &basis, &transactions, &state, Way::Fitting).unwrap();
+        let (basis, state) = (BatchContext::of(view.head(), &header), State::on(&view, &overlay).unwrap());
+        let executed =
+            self.session.execute(&ahead, &basis, &transactions, &state, ExecutionMethod::Fitting).unwrap();
         self.chain.commit_to(&self.store, header.number);
         let outcome = executed.outcome;
         self.session.committed(&Arc::new(Layer::of(&header, Some(&outcome.touched), &outcome.delta)));

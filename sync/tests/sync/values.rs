@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use slipstream_executor::{ExecutorConfig, HintsMode, Touched};
+use slipstream_executor::{ExecutorConfig, HintsMode, ReadSet};
 use slipstream_network::MemoryHub;
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{SyncServer, SyncStatus, announcement};
@@ -22,7 +22,7 @@ fn config(prefetch_threads: usize, hot_cache_mib: usize) -> ExecutorConfig {
 
 /// Follows a chain whose hints have these values, and compares everything stored with a chain whose hints are right.
 async fn follow(tell: Tell, prefetch_threads: usize, hot_cache_mib: usize) -> SyncStatus {
-    let [told, honest] = [tell, |_: &mut Touched| {}].map(|tell| Chain::telling(25, tell));
+    let [told, honest] = [tell, |_: &mut ReadSet| {}].map(|tell| Chain::telling(25, tell));
     assert_eq!(told.store.head().unwrap(), honest.store.head().unwrap(), "hints are part of no header");
     let hub = MemoryHub::new();
     let _server = hub.join(peer(1), Arc::new(Honest(Arc::new(SyncServer::new(told.store.clone())))));
@@ -44,7 +44,7 @@ async fn follow(tell: Tell, prefetch_threads: usize, hot_cache_mib: usize) -> Sy
     node.stop().await.unwrap()
 }
 
-fn change_accounts(touched: &mut Touched, change: impl Fn(&mut AccountValue)) {
+fn change_accounts(touched: &mut ReadSet, change: impl Fn(&mut AccountValue)) {
     for (_, row) in &mut touched.rows {
         if let Some(StateValue::Account(account)) = row {
             change(account);
@@ -53,22 +53,22 @@ fn change_accounts(touched: &mut Touched, change: impl Fn(&mut AccountValue)) {
 }
 
 /// With these nonces the transactions could not be where they are.
-fn wrong_nonces(touched: &mut Touched) {
+fn wrong_nonces(touched: &mut ReadSet) {
     change_accounts(touched, |account| account.nonce += 1);
 }
 
 /// Execution succeeds, but leads to another state.
-pub(crate) fn wrong_balances(touched: &mut Touched) {
+pub(crate) fn wrong_balances(touched: &mut ReadSet) {
     change_accounts(touched, |account| account.balance += U256::from(1));
 }
 
 /// These code hashes have no code.
-fn wrong_codes(touched: &mut Touched) {
+fn wrong_codes(touched: &mut ReadSet) {
     change_accounts(touched, |account| account.code_hash = Some(Digest([7; 32])));
 }
 
 /// The contract's slot is overwritten without being read, so only the gas differs.
-fn empty_slots(touched: &mut Touched) {
+fn empty_slots(touched: &mut ReadSet) {
     for (key, row) in &mut touched.rows {
         if matches!(key, StateKey::Slot(..)) {
             *row = None;
@@ -77,7 +77,7 @@ fn empty_slots(touched: &mut Touched) {
 }
 
 /// The first batches of a range have true values. Later ones give an account to an address that has none.
-fn lies_later(touched: &mut Touched) {
+fn lies_later(touched: &mut ReadSet) {
     let is_late = |row: &Option<StateValue>| matches!(row, Some(StateValue::Account(it)) if it.nonce > 50);
     if touched.rows.iter().any(|(_, row)| is_late(row)) {
         for (key, row) in &mut touched.rows {

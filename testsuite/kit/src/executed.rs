@@ -4,7 +4,7 @@ use alloy_consensus::{SignableTransaction, Signed, TxEip1559, TxEnvelope, TxLega
 use alloy_eips::eip2718::Encodable2718;
 use alloy_primitives::{Signature, TxKind};
 use k256::ecdsa::SigningKey;
-use slipstream_executor::{Sealed, Transaction};
+use slipstream_executor::{SealedBatch, Transaction};
 use slipstream_storage::{CommitBatch, Speculation, StorageError, Store};
 use slipstream_types::{Address, B256, Bytes, Certificate, Delta, SecretKey, U256, ValidatorSet};
 
@@ -84,7 +84,7 @@ pub fn signed<T: SignableTransaction<Signature>>(transaction: T, key: &SigningKe
 /// A batch that was executed and sealed on top of a store's head.
 pub struct Batch<'a> {
     /// The batch with its header and certificate.
-    pub sealed: &'a Sealed,
+    pub sealed: &'a SealedBatch,
     /// The batch's changes to the state.
     pub delta: &'a Delta,
     /// The transactions of its body.
@@ -116,7 +116,7 @@ impl Batch<'_> {
 
 #[cfg(test)]
 mod tests {
-    use slipstream_executor::{Basis, HintsMode, decode_body, execute, seal};
+    use slipstream_executor::{BatchContext, HintsMode, decode_body, execute, seal};
     use slipstream_storage::StorageConfig;
     use slipstream_types::{Body, Epoch, Genesis, genesis::GenesisAccount};
 
@@ -139,7 +139,7 @@ mod tests {
         let transactions = decode_body(&Body::new(raw).unwrap(), &genesis.chain).unwrap();
         let head = store.head().unwrap();
         let proposer = Address::ZERO;
-        let basis = Basis { parent: &head.header, epoch: Epoch(0), timestamp_ms: 1_100, proposer };
+        let basis = BatchContext { parent: &head.header, epoch: Epoch(0), timestamp_ms: 1_100, proposer };
         let env = basis.env(&genesis.chain);
         let outcome = execute(&store.view().unwrap(), &env, &transactions).unwrap();
         assert!(outcome.receipts.receipts.iter().all(|receipt| receipt.success));

@@ -15,7 +15,7 @@ use crate::{codec::CodecError, conflicts::Conflicts};
 
 /// The decoded sections of a batch's hints.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Decoded {
+pub struct DecodedHints {
     /// The keys to read.
     pub hints: Hints,
     /// The transactions to keep apart, if the maker sent them.
@@ -29,7 +29,7 @@ pub struct Decoded {
 /// # Errors
 /// If the version is unknown, the bytes are malformed, or they name more than `keys_max` accounts and slots. Memory is bounded
 /// by the keys and one row for each, hashing by three times their number.
-pub fn decode(bytes: &[u8], context: &HintContext, keys_max: usize) -> Result<Decoded, CodecError> {
+pub fn decode(bytes: &[u8], context: &HintContext, keys_max: usize) -> Result<DecodedHints, CodecError> {
     let mut reader = Reader(bytes);
     if reader.byte()? != HINTS_VERSION {
         return Err(invalid("their version is unknown"));
@@ -50,7 +50,7 @@ pub fn decode(bytes: &[u8], context: &HintContext, keys_max: usize) -> Result<De
     let hints = Decoder::new(context, keys_max)?.keys(keys.unwrap_or(Reader(&[0, 0])))?;
     let conflicts = conflicts.map(|section| edges::decode(section, context.transactions())).transpose()?;
     let values = rows.map_or(Ok(Vec::new()), |section| values::decode(section, &hints))?;
-    Ok(Decoded { hints, conflicts, values })
+    Ok(DecodedHints { hints, conflicts, values })
 }
 
 /// Whether hints contain the rows before the batch.

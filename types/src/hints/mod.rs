@@ -30,7 +30,7 @@ mod voucher;
 use alloy_primitives::{Address, B256};
 
 pub use context::{HintContext, TransactionParts};
-pub use decode::{Decoded, decode, has_values};
+pub use decode::{DecodedHints, decode, has_values};
 pub use encode::{encode, encode_with_values};
 pub use values::RowBefore;
 pub use voucher::{VOUCHER_BYTES, vouch, vouched_by, without_voucher};

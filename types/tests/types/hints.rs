@@ -7,7 +7,7 @@ use proptest::{collection::vec, prelude::*, sample::Index};
 use slipstream_types::{
     AccountValue, Address, B256, Conflicts, Digest, Hints, StateKey, StateValue, U256,
     hints::{
-        AccountHints, Decoded, HintContext, Preimage, RowBefore, TransactionParts, decode, encode,
+        AccountHints, DecodedHints, HintContext, Preimage, RowBefore, TransactionParts, decode, encode,
         encode_with_values, has_values, keys_max,
     },
     keccak256,
@@ -216,7 +216,7 @@ proptest! {
         let cut = &bytes[..cut.index(bytes.len())];
         for bytes in [&bytes[..], cut, &section(1), &section(3), &garbage[..]] {
             for most in [0, 30, 5_000] {
-                let Ok(Decoded { hints, conflicts, values }) = decode(bytes, &context, most) else { continue };
+                let Ok(DecodedHints { hints, conflicts, values }) = decode(bytes, &context, most) else { continue };
                 prop_assert!(hints.keys().count() <= most);
                 prop_assert!(values.len() <= most);
                 if let Some(conflicts) = conflicts {

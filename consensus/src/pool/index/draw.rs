@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use alloy_primitives::Address;
-use slipstream_executor::Room;
+use slipstream_executor::RemainingCapacity;
 
 use super::{
     super::{
@@ -31,7 +31,7 @@ impl<T: Clone> Index<T> {
 
     /// Returns the best executable transaction that fits and that the cursor has not seen. The previous draw counts as
     /// taken, unless it was left out.
-    pub(in crate::pool) fn draw(&self, cursor: &mut Cursor, room: Room) -> Option<T> {
+    pub(in crate::pool) fn draw(&self, cursor: &mut Cursor, room: RemainingCapacity) -> Option<T> {
         if let Some((sender, nonce)) = cursor.drawn.take()
             && let Some(entry) = self.ready_at(&sender, nonce + 1)
         {

@@ -1,12 +1,12 @@
 //! What a proposer draws: the best that fits, each once, at a bounded cost.
 
 use alloy_primitives::{Address, B256, U256};
-use slipstream_executor::Room;
+use slipstream_executor::RemainingCapacity;
 
 use super::{Cursor, Index, Terms, UNLIMITED, all, index, sender, state, terms};
 
 /// Draws a batch in which every transaction uses `gas_used` of its gas limit.
-fn filled(pool: &Index<u64>, mut room: Room, gas_used: u64) -> Vec<u64> {
+fn filled(pool: &Index<u64>, mut room: RemainingCapacity, gas_used: u64) -> Vec<u64> {
     let mut cursor = Cursor::default();
     let draw = || {
         let drawn = pool.draw(&mut cursor, room)?;
@@ -31,11 +31,11 @@ fn what_does_not_fit_is_passed_over() {
     ] {
         pool.put(Terms { gas_limit, ..terms(id, from, nonce, fee) }, id, state(0, 100)).unwrap();
     }
-    let room = Room { gas: 100_000, bytes: 10_000 };
+    let room = RemainingCapacity { gas: 100_000, bytes: 10_000 };
     assert_eq!(filled(&pool, room, 21_000), [1, 2, 5, 6], "58,000 gas are left for the fifth");
     assert_eq!(filled(&pool, room, 10_000), [1, 2, 5, 6]);
-    assert_eq!(filled(&pool, Room { gas: 103_000, ..room }, 1_000), [1, 2, 3, 4, 5, 6]);
-    assert_eq!(filled(&pool, Room { bytes: 299, ..room }, 21_000), [1, 2]);
+    assert_eq!(filled(&pool, RemainingCapacity { gas: 103_000, ..room }, 1_000), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(filled(&pool, RemainingCapacity { bytes: 299, ..room }, 21_000), [1, 2]);
     // Nothing is remembered: a transaction that was passed over is drawn first as soon as its tip is the best.
     pool.advance(&sender(0), state(2, 100));
     assert_eq!(filled(&pool, room, 21_000), [3, 4, 5, 6]);
@@ -85,8 +85,8 @@ fn misfits_cost_a_bounded_search() {
     }
     pool.put(Terms { bytes: 0, ..terms(20_000, 0, 0, 8) }, 20_000, state(0, 100)).unwrap_err();
     let mut cursor = Cursor::default();
-    assert_eq!(pool.draw(&mut cursor, Room { gas: 90_000, ..UNLIMITED }), Some(0));
-    assert_eq!(pool.draw(&mut cursor, Room { gas: 69_000, ..UNLIMITED }), None);
+    assert_eq!(pool.draw(&mut cursor, RemainingCapacity { gas: 90_000, ..UNLIMITED }), Some(0));
+    assert_eq!(pool.draw(&mut cursor, RemainingCapacity { gas: 69_000, ..UNLIMITED }), None);
     assert_eq!(cursor.misfits, 16_384);
-    assert_eq!(pool.draw(&mut cursor, Room { gas: 90_000, ..UNLIMITED }), None);
+    assert_eq!(pool.draw(&mut cursor, RemainingCapacity { gas: 90_000, ..UNLIMITED }), None);
 }

@@ -7,7 +7,7 @@ mod model;
 use std::sync::Arc;
 
 use alloy_primitives::{Address, B256, U256};
-use slipstream_executor::Room;
+use slipstream_executor::RemainingCapacity;
 use slipstream_types::{
     BatchNumber, ChainConfig, Schedule, ScheduledFork,
     chain::Fork,
@@ -26,7 +26,7 @@ use crate::{
     testing::{Account, genesis, store},
 };
 
-const UNLIMITED: Room = Room { gas: u64::MAX, bytes: usize::MAX };
+const UNLIMITED: RemainingCapacity = RemainingCapacity { gas: u64::MAX, bytes: usize::MAX };
 
 fn sender(index: u8) -> Address {
     Address::repeat_byte(index + 1)

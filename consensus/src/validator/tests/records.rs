@@ -1,7 +1,7 @@
 //! Tests that a validator sends nothing that is not on disk.
 
 use slipstream_network::MemoryHub;
-use slipstream_storage::{CrashPoint, Faults, MemoryDisk, Step, StorageConfig, Store};
+use slipstream_storage::{CrashPoint, Faults, MemoryDisk, StorageConfig, Store, WriteStep};
 
 use crate::{
     ConsensusError,
@@ -13,7 +13,7 @@ use crate::{
 async fn what_is_not_on_record_is_not_said() {
     let genesis = genesis(1);
     for passing in 1..=3 {
-        let faults = Faults::fail_at(CrashPoint::Before(Step::PutRecord), passing);
+        let faults = Faults::fail_at(CrashPoint::Before(WriteStep::PutRecord), passing);
         let store = Store::memory_on(&MemoryDisk::default(), &StorageConfig::default(), &faults).unwrap();
         store.initialize(&genesis).unwrap();
         let mut node = Node::start(&MemoryHub::new(), &genesis, 0, store, clock());

@@ -23,7 +23,7 @@ use slipstream_storage::{StateReader, StorageError};
 use slipstream_types::{Digest, StateKey, StateValue, state::Paths};
 
 use self::claim::{Claim, CodeClaim};
-use super::{Pace, PrefetchBackend, Wanted, shipped::Shipped};
+use super::{Pace, PrefetchBackend, PrefetchRequest, shipped::Shipped};
 
 /// Keys that are sorted in the order of the table, so that neighbours on disk are read together; also the most of a
 /// multi-get.
@@ -104,7 +104,7 @@ pub(super) struct Load<R> {
 }
 
 impl<R: StateReader> Load<R> {
-    pub(super) fn new(reader: R, wanted: Wanted) -> Load<R> {
+    pub(super) fn new(reader: R, wanted: PrefetchRequest) -> Load<R> {
         let (mut accounts, mut slots) = (AddressMap::default(), HashMap::default());
         let mut place = |key: &StateKey, index: usize| match key {
             StateKey::Account(address) => accounts.insert(*address, index as u32),

@@ -24,7 +24,7 @@ fn what_was_read_ahead_is_used_where_the_state_covers_it() {
         if !keeps_layers {
             node.overlay.forget_up_to(BatchNumber::new(1));
         }
-        let executed = node.execute(&ahead, &second, Way::Fitting).unwrap();
+        let executed = node.execute(&ahead, &second, ExecutionMethod::Fitting).unwrap();
         assert_eq!(executed.outcome, expected);
         assert_eq!(executed.ahead.used > 0, keeps_layers, "{:?}", executed.ahead);
     }
@@ -42,7 +42,7 @@ fn what_is_at_hand_is_not_read_ahead() {
             let hints = seal_hints(&node.expected(&next), PROPOSER, &next).unwrap();
             let ahead = node.prepare(&next, Some(&hints), Trust::Keys);
             assert!(ahead.is_hinted() && ahead.conflicts().is_none());
-            let executed = node.execute(&ahead, &next, Way::Fitting).unwrap();
+            let executed = node.execute(&ahead, &next, ExecutionMethod::Fitting).unwrap();
             assert_eq!(executed.outcome, node.expected(&next));
             assert_eq!(executed.ahead.used, executed.ahead.reads, "honest hints leave nothing to read");
             node.keep(&next, executed.outcome);
@@ -62,7 +62,7 @@ fn what_is_at_hand_is_not_read_ahead() {
         let expected = execute(&view, &env, &next).unwrap();
         let hints = seal_hints(&expected, PROPOSER, &next).unwrap();
         let ahead = node.prepare(&next, Some(&hints), Trust::Keys);
-        let executed = node.execute(&ahead, &next, Way::Fitting).unwrap();
+        let executed = node.execute(&ahead, &next, ExecutionMethod::Fitting).unwrap();
         assert!(executed.outcome == expected);
         assert_eq!(executed.ahead.named, named[2]);
     }
@@ -84,21 +84,24 @@ fn wrong_values_stay_with_who_believes_them() {
         let hints = seal_hints_with_values(&told, PROPOSER, &batch).unwrap();
 
         let careful = node.prepare(&batch, Some(&hints), Trust::Keys);
-        assert_eq!(node.execute(&careful, &batch, Way::Fitting).unwrap().outcome, expected);
+        assert_eq!(node.execute(&careful, &batch, ExecutionMethod::Fitting).unwrap().outcome, expected);
         assert!(careful.confirm().unwrap().is_empty());
 
         let mut believing = node.prepare(&batch, Some(&hints), Trust::Values);
-        let executed = node.execute(&believing, &batch, Way::Fitting).unwrap();
+        let executed = node.execute(&believing, &batch, ExecutionMethod::Fitting).unwrap();
         let wrong = believing.confirm().unwrap();
         // With threads the row may have been read first.
         assert_eq!(wrong.is_empty(), executed.outcome == expected);
         assert!(threads > 0 || wrong == [counter]);
         believing.distrust();
-        let again = node.execute(&believing, &batch, Way::Fitting).unwrap();
+        let again = node.execute(&believing, &batch, ExecutionMethod::Fitting).unwrap();
         assert_eq!(again.outcome, expected);
         assert!(believing.confirm().unwrap().is_empty() && believing.is_confirmable());
         believing.release();
-        assert_eq!(node.execute(&believing, &batch, Way::Fitting).unwrap().ahead, AheadUse::default());
+        assert_eq!(
+            node.execute(&believing, &batch, ExecutionMethod::Fitting).unwrap().ahead,
+            AheadUse::default()
+        );
         assert_eq!(node.rows(), 0);
         node.keep(&batch, again.outcome);
         node.run(&transactions(1, 1));

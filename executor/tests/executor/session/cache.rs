@@ -69,7 +69,8 @@ fn a_layer_of_many_batches_is_as_good_as_many_layers() {
     let (parent, view, none) = (node.parent(), node.store.view().unwrap(), Overlay::default());
     let state = State::on(&view, &none).unwrap();
     let run = |session: &Session| {
-        let executed = session.execute(&Ahead::default(), &node.basis(&parent), &next, &state, Way::Fitting);
+        let executed =
+            session.execute(&Ahead::default(), &node.basis(&parent), &next, &state, ExecutionMethod::Fitting);
         (executed.unwrap().outcome, session.hot_stats().misses)
     };
     let (before, after) = (node.session.hot_stats().misses, run(&node.session));
@@ -123,7 +124,10 @@ fn a_commit_never_waits_for_an_execution() {
         let session = &node.session;
         let running = scope.spawn(move || {
             let state = State::over(slow, at, &none).unwrap();
-            session.execute(&Ahead::default(), &basis, &next, &state, Way::Fitting).unwrap().outcome
+            session
+                .execute(&Ahead::default(), &basis, &next, &state, ExecutionMethod::Fitting)
+                .unwrap()
+                .outcome
         });
         is_asked.recv_timeout(Duration::from_secs(60)).unwrap();
         let layers = [1, 2].map(|number| node.overlay.up_to(BatchNumber::new(number)).unwrap());

@@ -12,9 +12,9 @@ use crate::{
 };
 use alloy_primitives::{Address, U256};
 use slipstream_executor::{
-    Ahead, AheadUse, Basis, BatchExecution, ExecuteError, ExecutorConfig, HintsMode, Layer, NoTimeLimit,
-    OrderedBatch, Outcome, Overlay, Sealed, Session, State, Transaction, Trust, Way, build, execute, seal,
-    seal_hints,
+    Ahead, AheadUse, BatchContext, BatchExecution, ExecuteError, ExecutionMethod, ExecutorConfig, HintsMode,
+    Layer, NoTimeLimit, OrderedBatch, Outcome, Overlay, SealedBatch, Session, State, Transaction, Trust,
+    build, execute, seal, seal_hints,
 };
 use slipstream_predict::PredictMode;
 use slipstream_storage::{CommitBatch, MemoryState, Speculation, StateReader, Store};
@@ -78,8 +78,13 @@ impl Node {
         model
     }
 
-    fn basis<'a>(&self, parent: &'a BatchHeader) -> Basis<'a> {
-        Basis { parent, epoch: Epoch(0), timestamp_ms: parent.timestamp_ms + 1_000, proposer: PROPOSER }
+    fn basis<'a>(&self, parent: &'a BatchHeader) -> BatchContext<'a> {
+        BatchContext {
+            parent,
+            epoch: Epoch(0),
+            timestamp_ms: parent.timestamp_ms + 1_000,
+            proposer: PROPOSER,
+        }
     }
 
     fn prepare(&self, transactions: &[Transaction], hints: Option<&Blob>, trust: Trust) -> Ahead {
@@ -94,7 +99,7 @@ impl Node {
         &self,
         ahead: &Ahead,
         transactions: &[Transaction],
-        way: Way,
+        way: ExecutionMethod,
     ) -> Result<BatchExecution, ExecuteError> {
         let (parent, view) = (self.parent(), self.store.view().unwrap());
         let state = State::on(&view, &self.overlay).unwrap();
@@ -110,7 +115,7 @@ impl Node {
     /// Executes a batch after those that are ahead.
     fn run(&mut self, transactions: &[Transaction]) -> AheadUse {
         let ahead = self.prepare(transactions, None, Trust::Keys);
-        let executed = self.execute(&ahead, transactions, Way::Fitting).unwrap();
+        let executed = self.execute(&ahead, transactions, ExecutionMethod::Fitting).unwrap();
         assert_eq!(executed.outcome, self.expected(transactions));
         self.keep(transactions, executed.outcome);
         executed.ahead
@@ -130,7 +135,7 @@ impl Node {
         self.ahead.push(Batch { header, outcome, speculation, model });
     }
 
-    fn seal(&self, transactions: &[Transaction], outcome: &Outcome, root: Digest) -> Sealed {
+    fn seal(&self, transactions: &[Transaction], outcome: &Outcome, root: Digest) -> SealedBatch {
         let parent = self.parent();
         seal(HintsMode::Keys, &self.basis(&parent), transactions, outcome, root).unwrap()
     }
@@ -190,7 +195,7 @@ fn batches_ahead_run_on_each_other_and_leave_nothing_when_they_are_rolled_back()
     let next = transactions(3, 72);
     let parent = node.parent();
     let env = node.basis(&parent).env(&node.genesis.chain);
-    let executed = node.execute(&Ahead::default(), &next, Way::Fitting).unwrap();
+    let executed = node.execute(&Ahead::default(), &next, ExecutionMethod::Fitting).unwrap();
     assert_eq!(executed.outcome, execute(&expected, &env, &next).unwrap());
     assert!(node.session.hot_stats().hits > hits + 10, "the next batch finds what the last ones touched");
 }
@@ -209,14 +214,14 @@ fn a_batch_is_run_on_one_thread_if_asked_to() {
     let expected = node.expected(&independent);
     let hints = seal_hints(&expected, PROPOSER, &independent).unwrap();
     let ahead = node.prepare(&independent, Some(&hints), Trust::Keys);
-    for (way, is_parallel) in [(Way::Fitting, true), (Way::Sequential, false)] {
+    for (way, is_parallel) in [(ExecutionMethod::Fitting, true), (ExecutionMethod::Sequential, false)] {
         let executed = node.execute(&ahead, &independent, way).unwrap();
         assert_eq!((executed.outcome, executed.parallel.is_parallel), (expected.clone(), is_parallel));
     }
     let serial: Vec<_> = (0..12).map(|nonce| invoke(1, nonce, COUNTER, &[])).collect();
     let ahead = node.prepare(&serial, None, Trust::Keys);
     assert!(ahead.conflicts().is_some(), "transactions tell enough to begin with");
-    let executed = node.execute(&ahead, &serial, Way::Fitting).unwrap();
+    let executed = node.execute(&ahead, &serial, ExecutionMethod::Fitting).unwrap();
     assert_eq!((executed.outcome, executed.parallel.is_parallel), (node.expected(&serial), false));
 }
 
@@ -248,7 +253,7 @@ fn a_batch_is_built_behind_batches_that_are_not_committed() {
     assert_eq!((&built.included, &built.rejected), (&expected.included, &expected.rejected));
     assert_eq!((built.included.len(), built.outcome), (6, expected.outcome));
     assert_eq!(
-        node.execute(&ahead, &built.included, Way::Fitting).unwrap().outcome.delta,
+        node.execute(&ahead, &built.included, ExecutionMethod::Fitting).unwrap().outcome.delta,
         Delta::clone(&node.expected(&built.included).delta)
     );
 }

@@ -1,10 +1,10 @@
 //! [`Bodies`]: the places of bodies that are being processed, and how long a body may take, depending on its requests.
 
 use parking_lot::Mutex;
-use slipstream_fair::{Place, Places, Probation};
+use slipstream_fair::{Permit, Permits, Probation};
 use slipstream_rpc::{Caller, Lane, Table};
 
-use super::{Asked, SENDING_SYNC, envelope::Request};
+use super::{RequestBody, SENDING_SYNC, envelope::Request};
 use crate::listener::{NoPlace, Weight};
 
 /// Maximum number of cheap bodies that are processed at once, each with its answers so far. More wait. The bodies of
@@ -25,10 +25,10 @@ pub(super) const CHEAP_REQUESTS_MAX: usize = 32;
 /// The places of bodies, by what the bodies request.
 pub(super) struct Bodies {
     /// `None` if the number is unlimited.
-    pub(super) costly: Option<Places>,
-    searching: Option<Places>,
-    pub(super) cheap: Places,
-    waiting: Places,
+    pub(super) costly: Option<Permits>,
+    searching: Option<Permits>,
+    pub(super) cheap: Permits,
+    waiting: Permits,
 }
 
 impl Bodies {
@@ -44,15 +44,15 @@ impl Bodies {
 
     fn new(costly: Option<usize>, searching: Option<usize>) -> Bodies {
         Bodies {
-            costly: costly.map(Places::new),
-            searching: searching.map(Places::new),
-            cheap: Places::new(CHEAP_BODIES_MAX),
-            waiting: Places::new(WAITING_BODIES_MAX),
+            costly: costly.map(Permits::new),
+            searching: searching.map(Permits::new),
+            cheap: Permits::new(CHEAP_BODIES_MAX),
+            waiting: Permits::new(WAITING_BODIES_MAX),
         }
     }
 
     /// The places for a body, if bodies of its kind are bounded, and how long it may take.
-    pub(super) fn places_for(&self, asked: &Asked<'_>, table: &Table) -> (Option<&Places>, Weight) {
+    pub(super) fn places_for(&self, asked: &RequestBody<'_>, table: &Table) -> (Option<&Permits>, Weight) {
         let lane_of = |request: &Request<'_>| request.lane(table);
         let requests = asked.requests();
         let waits = |request: &Request<'_>| request.call().is_some_and(|call| call.method == SENDING_SYNC);
@@ -74,25 +74,25 @@ impl Bodies {
 pub(super) type Weigh<'a> = dyn FnMut(Weight) -> Result<Option<Probation>, NoPlace> + Send + 'a;
 
 /// The place of a body that is being processed. A cheap place is released as soon as its body no longer needs it.
-pub(super) struct Standing<'a> {
+pub(super) struct BodyPlace<'a> {
     bodies: &'a Bodies,
     state: Mutex<State<'a>>,
 }
 
 struct State<'a> {
-    place: Option<Place>,
+    place: Option<Permit>,
     weight: Weight,
     weigh: Box<Weigh<'a>>,
 }
 
-impl<'a> Standing<'a> {
+impl<'a> BodyPlace<'a> {
     /// Creates the standing of a body of this weight, still without a place.
-    pub(super) fn new(bodies: &'a Bodies, weight: Weight, weigh: Box<Weigh<'a>>) -> Standing<'a> {
-        Standing { bodies, state: Mutex::new(State { place: None, weight, weigh }) }
+    pub(super) fn new(bodies: &'a Bodies, weight: Weight, weigh: Box<Weigh<'a>>) -> BodyPlace<'a> {
+        BodyPlace { bodies, state: Mutex::new(State { place: None, weight, weigh }) }
     }
 
     /// Sets the body's place.
-    pub(super) fn take(&self, place: Option<Place>) {
+    pub(super) fn take(&self, place: Option<Permit>) {
         self.state.lock().place = place;
     }
 

@@ -17,12 +17,12 @@ use slipstream_status::metrics::Metrics;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use self::{
-    bodies::{Bodies, Standing},
+    bodies::{Bodies, BodyPlace},
     envelope::{Call, NO_ID, Request, error, failure},
 };
 use super::{
     listener::{NoPlace, Weight},
-    outgoing::{Growing, Outgoing},
+    outgoing::{GrowingAnswer, Outgoing},
 };
 
 /// Maximum number of requests in one array: as many as viem's batch transport sends, and as geth accepts.
@@ -55,30 +55,30 @@ const RUN_MAX: usize = 64;
 const METHOD_SHOWN_MAX: usize = 64;
 
 /// The requests of an HTTP body.
-enum Asked<'a> {
+enum RequestBody<'a> {
     One(Request<'a>),
     Array(Vec<Request<'a>>),
 }
 
-impl<'a> Asked<'a> {
+impl<'a> RequestBody<'a> {
     /// Parses a body.
     ///
     /// # Errors
     /// The answer to a body that is neither a request nor an array of 1 to [`ARRAY_MAX`] requests.
-    fn read(body: &'a [u8]) -> Result<Asked<'a>, String> {
+    fn read(body: &'a [u8]) -> Result<RequestBody<'a>, String> {
         let Ok(text) = std::str::from_utf8(body) else {
             return Err(error(NO_ID, PARSE_ERROR_CODE, "parse error: the body is not UTF-8"));
         };
         let parse_error = |parse| error(NO_ID, PARSE_ERROR_CODE, &format!("parse error: {parse}"));
         if !text.trim_start().starts_with('[') {
             return serde_json::from_str(text)
-                .map(|value| Asked::One(Request::read(value)))
+                .map(|value| RequestBody::One(Request::read(value)))
                 .map_err(parse_error);
         }
         let list = json_list::read(text, ARRAY_MAX).map_err(parse_error)?;
         match list.len {
             0 => Err(error(NO_ID, INVALID_REQUEST_CODE, "empty batch")),
-            1..=ARRAY_MAX => Ok(Asked::Array(list.first.into_iter().map(Request::read).collect())),
+            1..=ARRAY_MAX => Ok(RequestBody::Array(list.first.into_iter().map(Request::read).collect())),
             len => {
                 let text =
                     format!("batch too large: {len} requests in one array, but the limit is {ARRAY_MAX}");
@@ -97,8 +97,8 @@ impl<'a> Asked<'a> {
 
     fn requests(&self) -> &[Request<'a>] {
         match self {
-            Asked::One(request) => std::slice::from_ref(request),
-            Asked::Array(requests) => requests,
+            RequestBody::One(request) => std::slice::from_ref(request),
+            RequestBody::Array(requests) => requests,
         }
     }
 
@@ -123,21 +123,21 @@ pub(super) struct JsonRpc {
 
 /// What a request needs: its caller, its deadline, and the place of its body.
 #[derive(Clone, Copy)]
-struct Asking<'a, 'b> {
+struct RequestContext<'a, 'b> {
     caller: &'a Caller,
     deadline: Instant,
-    standing: &'a Standing<'b>,
+    standing: &'a BodyPlace<'b>,
 }
 
 /// The answer to a body, under construction.
 struct Answer {
-    text: Growing,
+    text: GrowingAnswer,
     /// The pending effects of a sending body, which wait until its transactions are on disk.
     effects: Option<Vec<Effect>>,
 }
 
 impl Answer {
-    fn new(text: Growing, is_sending: bool) -> Answer {
+    fn new(text: GrowingAnswer, is_sending: bool) -> Answer {
         Answer { text, effects: is_sending.then(Vec::new) }
     }
 
@@ -150,7 +150,7 @@ impl Answer {
     }
 
     /// Applies the effects. Call when the answer is final.
-    fn counts(self) -> Growing {
+    fn counts(self) -> GrowingAnswer {
         self.effects.into_iter().flatten().for_each(Effect::told);
         self.text
     }
@@ -195,15 +195,15 @@ impl JsonRpc {
     ) -> Result<Option<Bytes>, NoPlace> {
         let mut caller: Caller = caller.into();
         let deadline = Instant::now() + ANSWER_TIME_MAX;
-        let asked = match Asked::read(body) {
+        let asked = match RequestBody::read(body) {
             Err(refusal) => return Ok(Some(Bytes::from(refusal))),
             Ok(asked) => asked,
         };
         let bodies = if caller.listening.is_some() { &self.over_sockets } else { &self.over_http };
         let (places, weight) = bodies.places_for(&asked, &self.table);
         caller.probation = weigh(self.weight_for(caller.origin, &asked, weight))?;
-        let standing = Standing::new(bodies, weight, Box::new(weigh));
-        let asking = Asking { caller: &caller, deadline, standing: &standing };
+        let standing = BodyPlace::new(bodies, weight, Box::new(weigh));
+        let asking = RequestContext { caller: &caller, deadline, standing: &standing };
         let only_waits = weight == Weight::Waits && asked.requests().len() == 1;
         let may_be_many = weight == Weight::Short || only_waits;
         if let Some(listening) = caller.listening.as_ref().filter(|_| !may_be_many) {
@@ -227,7 +227,7 @@ impl JsonRpc {
 
     /// How long a body may take: on probation if this caller's history does not show it. The operator's own hosts are
     /// exempt.
-    fn weight_for(&self, origin: Origin, asked: &Asked<'_>, weight: Weight) -> Weight {
+    fn weight_for(&self, origin: Origin, asked: &RequestBody<'_>, weight: Weight) -> Weight {
         let is_open = |lane| origin.is_stranger() && !self.table.is_known_long(lane, origin);
         if asked.open_lane(&self.table).is_some_and(is_open) { Weight::Probation } else { weight }
     }
@@ -237,11 +237,11 @@ impl JsonRpc {
     /// answer is void, and polls keep their positions.
     async fn work(
         &self,
-        asked: Asked<'_>,
-        asking: Asking<'_, '_>,
+        asked: RequestBody<'_>,
+        asking: RequestContext<'_, '_>,
         synced: impl Future<Output = Result<(), String>>,
-    ) -> Growing {
-        let (sending, is_array) = (asked.ids_of_sending(), matches!(asked, Asked::Array(_)));
+    ) -> GrowingAnswer {
+        let (sending, is_array) = (asked.ids_of_sending(), matches!(asked, RequestBody::Array(_)));
         let mut answer = Answer::new(self.outgoing.grow(asking.caller.origin), sending.is_some());
         self.answer(asked, asking, &mut answer).await;
         asking.standing.leave();
@@ -263,10 +263,10 @@ impl JsonRpc {
         }
     }
 
-    async fn answer(&self, asked: Asked<'_>, asking: Asking<'_, '_>, answer: &mut Answer) {
+    async fn answer(&self, asked: RequestBody<'_>, asking: RequestContext<'_, '_>, answer: &mut Answer) {
         let requests = match asked {
-            Asked::One(request) => return self.request(&request, "", asking, answer).await,
-            Asked::Array(requests) => requests,
+            RequestBody::One(request) => return self.request(&request, "", asking, answer).await,
+            RequestBody::Array(requests) => requests,
         };
         let mut rest = &requests[..];
         while let Some(first) = rest.first() {
@@ -288,7 +288,7 @@ impl JsonRpc {
         &self,
         request: &Request<'_>,
         separator: &str,
-        asking: Asking<'_, '_>,
+        asking: RequestContext<'_, '_>,
         answer: &mut Answer,
     ) {
         let refused = match (request, answer.text.len() > ARRAY_ANSWER_BYTES_MAX) {
@@ -319,7 +319,7 @@ impl JsonRpc {
     }
 
     /// Adds the answers to a run of sends, which one thread processes together.
-    async fn send_run(&self, run: &[(&str, &Call<'_>)], asking: Asking<'_, '_>, answer: &mut Answer) {
+    async fn send_run(&self, run: &[(&str, &Call<'_>)], asking: RequestContext<'_, '_>, answer: &mut Answer) {
         let started = Instant::now();
         let params = run.iter().map(|(_, call)| call.params);
         let sent = in_time(asking, self.table.send_all(asking.caller.clone(), params)).await;
@@ -340,7 +340,7 @@ impl JsonRpc {
         }
     }
 
-    async fn call(&self, call: &Call<'_>, asking: Asking<'_, '_>) -> Result<Reply, Refusal> {
+    async fn call(&self, call: &Call<'_>, asking: RequestContext<'_, '_>) -> Result<Reply, Refusal> {
         let started = Instant::now();
         let answered = in_time(asking, self.call_table(call, asking)).await;
         let found = answered.ok_or(Refusal::TimedOut);
@@ -358,7 +358,7 @@ impl JsonRpc {
 
     /// Calls the method. If it turns out to read a large batch or to have a long answer, it restarts on other threads
     /// and from another place.
-    async fn call_table(&self, call: &Call<'_>, asking: Asking<'_, '_>) -> Option<Reply> {
+    async fn call_table(&self, call: &Call<'_>, asking: RequestContext<'_, '_>) -> Option<Reply> {
         let caller = asking.caller;
         let reply = self.table.call(caller.clone(), &call.method, call.params).await?;
         if !reply.is_for_large() {
@@ -415,7 +415,7 @@ fn sending_run<'a, 'b>(requests: &'b [Request<'a>]) -> Vec<(&'a str, &'b Call<'a
 }
 
 /// Runs work for a body until the body's deadline. Returns `None` if the deadline passes first.
-async fn in_time<T>(asking: Asking<'_, '_>, work: impl Future<Output = T>) -> Option<T> {
+async fn in_time<T>(asking: RequestContext<'_, '_>, work: impl Future<Output = T>) -> Option<T> {
     match Instant::now() < asking.deadline {
         true => timeout_at(asking.deadline, work).await.ok(),
         false => None,

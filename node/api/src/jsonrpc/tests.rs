@@ -7,9 +7,9 @@ use std::{
 
 use serde_json::{Value, json};
 use slipstream_consensus::{Disk, Journal, PoolConfig, SystemDisk};
-use slipstream_fair::Room;
+use slipstream_fair::Quota;
 use slipstream_rpc::{
-    Listening, Subscriptions, Tallies,
+    SubscriberSocket, Subscriptions, Tallies,
     fixture::{ZEROS, commit_bomb, context, context_of, raw, raw_at},
 };
 
@@ -23,8 +23,8 @@ fn server() -> JsonRpc {
 }
 
 /// The place of a cheap body.
-fn short(server: &JsonRpc) -> Standing<'_> {
-    Standing::new(&server.over_http, Weight::Short, Box::new(|_| Ok(None)))
+fn short(server: &JsonRpc) -> BodyPlace<'_> {
+    BodyPlace::new(&server.over_http, Weight::Short, Box::new(|_| Ok(None)))
 }
 
 async fn answer(server: &JsonRpc, body: &str) -> Value {
@@ -123,8 +123,8 @@ async fn time_is_bounded() {
     let server = server();
     let text = call(json!(1), "eth_chainId", json!([])).to_string();
     let (caller, standing) = (Origin::Trusted.into(), short(&server));
-    let asking = Asking { caller: &caller, deadline: Instant::now(), standing: &standing };
-    let grown = server.work(Asked::read(text.as_bytes()).ok().unwrap(), asking, async { Ok(()) }).await;
+    let asking = RequestContext { caller: &caller, deadline: Instant::now(), standing: &standing };
+    let grown = server.work(RequestBody::read(text.as_bytes()).ok().unwrap(), asking, async { Ok(()) }).await;
     let answer: Value = serde_json::from_slice(&grown.finish().unwrap()).unwrap();
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(1), &json!(-32002)));
 }
@@ -143,13 +143,14 @@ async fn a_poll_without_room_loses_nothing() {
     let sent = answer(&server, &call(json!(1), "eth_sendRawTransaction", json!([raw()])).to_string()).await;
     assert!(sent["result"].is_string(), "{sent}");
     let (caller, standing) = (Origin::Trusted.into(), short(&server));
-    let asking = Asking { caller: &caller, deadline: Instant::now() + ANSWER_TIME_MAX, standing: &standing };
+    let asking =
+        RequestContext { caller: &caller, deadline: Instant::now() + ANSWER_TIME_MAX, standing: &standing };
     let mut held = server.outgoing.grow(Origin::Trusted);
     assert!(held.push(&[&"x".repeat(OUTGOING_BYTES_MAX)]));
     // An array whose answer is already long.
     let mut full = Answer::new(server.outgoing.grow(Origin::Trusted), false);
     full.text.push_short(&"x".repeat(64 << 10));
-    server.answer(Asked::read(poll.as_bytes()).ok().unwrap(), asking, &mut full).await;
+    server.answer(RequestBody::read(poll.as_bytes()).ok().unwrap(), asking, &mut full).await;
     let refused = full.counts().finish().unwrap();
     assert!(
         std::str::from_utf8(&refused)
@@ -175,10 +176,11 @@ async fn a_poll_beside_a_lost_transaction_loses_nothing() {
     let sent = answer(&server, &send.to_string()).await;
     let both = json!([poll, send]).to_string();
     let (caller, standing) = (Origin::Trusted.into(), short(&server));
-    let asking = Asking { caller: &caller, deadline: Instant::now() + ANSWER_TIME_MAX, standing: &standing };
+    let asking =
+        RequestContext { caller: &caller, deadline: Instant::now() + ANSWER_TIME_MAX, standing: &standing };
     for is_durable in [false, true] {
         let synced = async move { if is_durable { Ok(()) } else { Err("no space".to_owned()) } };
-        let answered = server.work(Asked::read(both.as_bytes()).ok().unwrap(), asking, synced).await;
+        let answered = server.work(RequestBody::read(both.as_bytes()).ok().unwrap(), asking, synced).await;
         let answered: Value = serde_json::from_slice(&answered.finish().unwrap()).unwrap();
         match is_durable {
             false => assert_eq!(answered[0]["error"]["code"], INTERNAL_ERROR_CODE),
@@ -260,8 +262,8 @@ fn endless() -> String {
 }
 
 /// The answer to one call on probation; `long` holds the places for long calls.
-async fn on_probation(server: &JsonRpc, origin: Origin, body: &str, long: &Room) -> Value {
-    let (few, mut weight) = (Room::new(1, 0), None);
+async fn on_probation(server: &JsonRpc, origin: Origin, body: &str, long: &Quota) -> Value {
+    let (few, mut weight) = (Quota::new(1, 0), None);
     let weigh = |weighed| {
         weight = Some(weighed);
         let mut place = few.share(origin);
@@ -276,7 +278,7 @@ async fn on_probation(server: &JsonRpc, origin: Origin, body: &str, long: &Room)
 /// it gets its full time. Then its caller is known for long calls, and is no longer on probation.
 #[tokio::test]
 async fn endless_calls_on_probation_are_refused_or_have_their_time() {
-    let (server, long) = (server(), Room::new(1, 0));
+    let (server, long) = (server(), Quota::new(1, 0));
     let answer = on_probation(&server, host(1), &endless(), &long).await;
     let code = answer["error"]["code"].as_i64().unwrap();
     assert_ne!(code, i64::from(LIMIT_EXCEEDED_CODE), "it has burnt its gas, or had its time: {answer}");
@@ -304,7 +306,7 @@ async fn endless_calls_on_probation_are_refused_or_have_their_time() {
 /// from known and new addresses.
 #[tokio::test]
 async fn endless_bodies_of_many_addresses_make_no_short_call_wait() {
-    let (server, long) = (Arc::new(server()), Room::new(200, 0));
+    let (server, long) = (Arc::new(server()), Quota::new(200, 0));
     let body = format!("[{}]", vec![endless(); 100].join(","));
     let flood: Vec<_> = (1..=150)
         .map(|number| {
@@ -357,7 +359,7 @@ async fn sockets_leave_threads_to_http() {
     let flood: Vec<_> = (1..=100)
         .map(|number| {
             let subscriptions = Subscriptions::new(host(number), feed.clone(), tallies.clone());
-            let listening = Some(Listening::new(subscriptions, 0));
+            let listening = Some(SubscriberSocket::new(subscriptions, 0));
             let caller = Caller { origin: host(number), listening, probation: None };
             let server = server.clone();
             tokio::spawn(async move { server.handle(caller, || {}, endless().as_bytes()).await })
@@ -511,8 +513,8 @@ fn nothing_is_acknowledged_that_is_not_on_the_disk() {
     let send = |id: u64| call(id.into(), SENDING, json!(["0x"]));
     let read = |value: Value| {
         let text = value.to_string();
-        let asked = Asked::read(text.as_bytes()).ok().unwrap();
-        let is_array = matches!(asked, Asked::Array(_));
+        let asked = RequestBody::read(text.as_bytes()).ok().unwrap();
+        let is_array = matches!(asked, RequestBody::Array(_));
         asked.ids_of_sending().map(|ids| unacknowledged(&ids, is_array, "no space"))
     };
     assert!(read(call(json!(1), "eth_chainId", json!([]))).is_none());

@@ -57,7 +57,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// A listener that gives each connection a seat, and takes one from another connection when none is free.
-pub(crate) struct Limited {
+pub(crate) struct SeatedListener {
     listener: TcpListener,
     seats: Arc<Seats>,
     vouched: Vouched,
@@ -70,7 +70,7 @@ pub(crate) struct Limited {
     end: CancellationToken,
 }
 
-impl Limited {
+impl SeatedListener {
     /// Creates a listener for the operator's own hosts and, within the limits, for strangers, until `end`.
     pub(crate) fn new(
         listener: TcpListener,
@@ -78,8 +78,8 @@ impl Limited {
         vouched: Vouched,
         refused: Option<IntCounter>,
         end: CancellationToken,
-    ) -> Limited {
-        Limited {
+    ) -> SeatedListener {
+        SeatedListener {
             listener,
             seats: Seats::new(limits),
             vouched,
@@ -118,7 +118,7 @@ impl Limited {
     }
 }
 
-impl axum::serve::Listener for Limited {
+impl axum::serve::Listener for SeatedListener {
     type Io = Connection<TcpStream>;
     type Addr = SocketAddr;
 
@@ -241,8 +241,8 @@ impl<S> Waiting<S> {
 }
 
 /// Gives a request access to the seat of its connection.
-impl Connected<IncomingStream<'_, Limited>> for Seat {
-    fn connect_info(stream: IncomingStream<'_, Limited>) -> Self {
+impl Connected<IncomingStream<'_, SeatedListener>> for Seat {
+    fn connect_info(stream: IncomingStream<'_, SeatedListener>) -> Self {
         stream.io().seat().clone()
     }
 }

@@ -1,6 +1,6 @@
-//! [`End`]: why a socket is closed, for its client and for the metrics, and for no one else.
+//! [`SessionEnd`]: why a socket is closed, for its client and for the metrics, and for no one else.
 
-use slipstream_rpc::Lost;
+use slipstream_rpc::SubscriptionError;
 use tokio_tungstenite::tungstenite::{
     Error as WebSocketError,
     error::{CapacityError, ProtocolError},
@@ -12,7 +12,7 @@ const REASON_BYTES_MAX: usize = 123;
 
 /// Why a session ends.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum End {
+pub(super) enum SessionEnd {
     #[error("the client has closed it")]
     Client,
     /// The connection is gone, or `api::listener` closed it.
@@ -33,50 +33,53 @@ pub(super) enum End {
     #[error("not a WebSocket message, or not UTF-8")]
     Malformed,
     #[error("{0}")]
-    Lost(#[from] Lost),
+    Lost(#[from] SubscriptionError),
 }
 
-impl End {
+impl SessionEnd {
     /// The end that corresponds to an error of reading.
-    pub(super) fn of_error(error: &WebSocketError) -> End {
+    pub(super) fn of_error(error: &WebSocketError) -> SessionEnd {
         match error {
-            WebSocketError::Capacity(CapacityError::MessageTooLong { .. }) => End::TooLong,
-            WebSocketError::Protocol(ProtocolError::ResetWithoutClosingHandshake) => End::Gone,
+            WebSocketError::Capacity(CapacityError::MessageTooLong { .. }) => SessionEnd::TooLong,
+            WebSocketError::Protocol(ProtocolError::ResetWithoutClosingHandshake) => SessionEnd::Gone,
             WebSocketError::Capacity(_) | WebSocketError::Protocol(_) | WebSocketError::Utf8(_) => {
-                End::Malformed
+                SessionEnd::Malformed
             }
-            _ => End::Gone,
+            _ => SessionEnd::Gone,
         }
     }
 
     /// Its name in the metrics.
     pub(super) fn name(&self) -> &'static str {
         match self {
-            End::Client => "client",
-            End::Gone => "gone",
-            End::Shutdown => "shutdown",
-            End::Displaced => "displaced",
-            End::Silent => "silent",
-            End::Slow => "slow",
-            End::Flood => "flood",
-            End::TooLong => "too_long",
-            End::Malformed => "malformed",
-            End::Lost(Lost::Behind(_) | Lost::Arrivals) => "behind",
-            End::Lost(Lost::Gap(_)) => "gap",
-            End::Lost(Lost::Failed(_)) => "failed",
+            SessionEnd::Client => "client",
+            SessionEnd::Gone => "gone",
+            SessionEnd::Shutdown => "shutdown",
+            SessionEnd::Displaced => "displaced",
+            SessionEnd::Silent => "silent",
+            SessionEnd::Slow => "slow",
+            SessionEnd::Flood => "flood",
+            SessionEnd::TooLong => "too_long",
+            SessionEnd::Malformed => "malformed",
+            SessionEnd::Lost(SubscriptionError::Behind(_) | SubscriptionError::Arrivals) => "behind",
+            SessionEnd::Lost(SubscriptionError::Gap(_)) => "gap",
+            SessionEnd::Lost(SubscriptionError::Failed(_)) => "failed",
         }
     }
 
     /// The close frame that gives the client the reason; `None` if the client is gone.
     pub(super) fn frame(&self) -> Option<CloseFrame> {
         let code = match self {
-            End::Client | End::Gone => return None,
-            End::Shutdown => CloseCode::Away,
-            End::Displaced | End::Lost(Lost::Behind(_) | Lost::Arrivals | Lost::Gap(_)) => CloseCode::Again,
-            End::Silent | End::Slow | End::Flood => CloseCode::Policy,
-            End::TooLong => CloseCode::Size,
-            End::Malformed => CloseCode::Protocol,
-            End::Lost(Lost::Failed(_)) => CloseCode::Error,
+            SessionEnd::Client | SessionEnd::Gone => return None,
+            SessionEnd::Shutdown => CloseCode::Away,
+            SessionEnd::Displaced
+            | SessionEnd::Lost(
+                SubscriptionError::Behind(_) | SubscriptionError::Arrivals | SubscriptionError::Gap(_),
+            ) => CloseCode::Again,
+            SessionEnd::Silent | SessionEnd::Slow | SessionEnd::Flood => CloseCode::Policy,
+            SessionEnd::TooLong => CloseCode::Size,
+            SessionEnd::Malformed => CloseCode::Protocol,
+            SessionEnd::Lost(SubscriptionError::Failed(_)) => CloseCode::Error,
         };
         let mut reason = self.to_string();
         reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
@@ -94,22 +97,22 @@ mod tests {
     #[test]
     fn frames_fit_and_say_why() {
         for (end, code) in [
-            (End::Shutdown, 1001),
-            (End::Displaced, 1013),
-            (End::Silent, 1008),
-            (End::Flood, 1008),
-            (End::Slow, 1008),
-            (End::TooLong, 1009),
-            (End::Malformed, 1002),
-            (End::Lost(Lost::Behind(u64::MAX)), 1013),
-            (End::Lost(Lost::Arrivals), 1013),
-            (End::Lost(Lost::Gap(BatchNumber::new(u64::MAX))), 1013),
-            (End::Lost(Lost::Failed(internal_error(&"é".repeat(200)))), 1011),
+            (SessionEnd::Shutdown, 1001),
+            (SessionEnd::Displaced, 1013),
+            (SessionEnd::Silent, 1008),
+            (SessionEnd::Flood, 1008),
+            (SessionEnd::Slow, 1008),
+            (SessionEnd::TooLong, 1009),
+            (SessionEnd::Malformed, 1002),
+            (SessionEnd::Lost(SubscriptionError::Behind(u64::MAX)), 1013),
+            (SessionEnd::Lost(SubscriptionError::Arrivals), 1013),
+            (SessionEnd::Lost(SubscriptionError::Gap(BatchNumber::new(u64::MAX))), 1013),
+            (SessionEnd::Lost(SubscriptionError::Failed(internal_error(&"é".repeat(200)))), 1011),
         ] {
             let frame = end.frame().unwrap();
             assert_eq!(u16::from(frame.code), code, "{end}");
             assert!((8..=REASON_BYTES_MAX).contains(&frame.reason.len()), "{}", frame.reason.as_str());
         }
-        assert!(End::Client.frame().is_none() && End::Gone.frame().is_none());
+        assert!(SessionEnd::Client.frame().is_none() && SessionEnd::Gone.frame().is_none());
     }
 }

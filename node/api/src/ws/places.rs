@@ -9,7 +9,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use slipstream_base::sparse::Sparse;
+use slipstream_base::log_rate_limit::LogRateLimit;
 use slipstream_config::ApiConfig;
 use slipstream_fair::Origin;
 use slipstream_rpc::{Feed, Subscriptions, Tallies};
@@ -31,7 +31,7 @@ pub(crate) struct Sockets {
     are_pages_welcome: bool,
     feed: Arc<Feed>,
     started: Instant,
-    taken: Mutex<Taken>,
+    taken: Mutex<TakenSockets>,
     sessions: TaskTracker,
     /// Started with the first socket.
     thread: Mutex<Option<Thread>>,
@@ -40,7 +40,7 @@ pub(crate) struct Sockets {
 }
 
 #[derive(Default)]
-struct Taken {
+struct TakenSockets {
     next: u64,
     places: BTreeMap<u64, One>,
 }
@@ -75,7 +75,7 @@ impl Sockets {
 
     /// A place for a socket of this owner. If all are taken, a socket of the address with most sockets is closed for
     /// it. An owner that already has as many is refused, and the operator's sockets always stay.
-    pub(super) fn take(self: &Arc<Self>, owner: Origin) -> Option<Place> {
+    pub(super) fn take(self: &Arc<Self>, owner: Origin) -> Option<SocketPlace> {
         let mut taken = self.taken.lock();
         let own = taken.places.values().filter(|one| one.owner == owner).count();
         let reserved = if owner.is_stranger() { self.sockets_max / RESERVED_SHARE } else { 0 };
@@ -91,7 +91,7 @@ impl Sockets {
         let asked = Arc::new(AtomicU64::new(self.age_us()));
         taken.places.insert(number, One { owner, asked: asked.clone(), dismissed: dismissed.clone() });
         self.metrics.ws_sockets.inc();
-        Some(Place { sockets: self.clone(), number, asked, dismissed })
+        Some(SocketPlace { sockets: self.clone(), number, asked, dismissed })
     }
 
     fn age_us(&self) -> u64 {
@@ -118,7 +118,7 @@ impl Sockets {
         match started {
             Ok(started) => thread.insert(started).spawn(session),
             Err(error) => {
-                static FAILURES: Sparse = Sparse::new();
+                static FAILURES: LogRateLimit = LogRateLimit::per_second();
                 if let Some(more) = FAILURES.pass(std::time::Instant::now()) {
                     tracing::error!(%error, more, "cannot start a thread for WebSockets");
                 }
@@ -139,7 +139,7 @@ impl Sockets {
     }
 }
 
-impl Taken {
+impl TakenSockets {
     /// The socket whose last request is oldest, of the stranger that has most sockets and more than the newcomer would
     /// have.
     fn least_missed(&self, newcomer: Origin, own: usize) -> Option<u64> {
@@ -156,14 +156,14 @@ impl Taken {
 }
 
 /// A socket's place, released on drop.
-pub(super) struct Place {
+pub(super) struct SocketPlace {
     pub(super) sockets: Arc<Sockets>,
     number: u64,
     asked: Arc<AtomicU64>,
     dismissed: CancellationToken,
 }
 
-impl Place {
+impl SocketPlace {
     /// Notes a request of the socket.
     pub(super) fn asks(&self) {
         self.asked.store(self.sockets.age_us(), Ordering::Relaxed);
@@ -175,7 +175,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for SocketPlace {
     fn drop(&mut self) {
         self.sockets.taken.lock().places.remove(&self.number);
         self.sockets.metrics.ws_sockets.dec();
@@ -199,7 +199,7 @@ mod tests {
         Sockets::new(&config, Arc::new(Metrics::new().unwrap()), &context().feed)
     }
 
-    fn all(sockets: &Arc<Sockets>, owner: Origin) -> Vec<Place> {
+    fn all(sockets: &Arc<Sockets>, owner: Origin) -> Vec<SocketPlace> {
         std::iter::from_fn(|| sockets.take(owner)).take(200).collect()
     }
 
@@ -214,7 +214,8 @@ mod tests {
         assert_eq!(some.len(), 7, "a third of 19, and one of whoever has two more");
         let crowd: Vec<_> = (10..80).filter_map(|number| sockets.take(host(number))).collect();
         assert_eq!(crowd.len(), 26, "whoever has most gives way, one by one, until each has one");
-        let lost = |places: &[Place]| places.iter().filter(|place| place.dismissed.is_cancelled()).count();
+        let lost =
+            |places: &[SocketPlace]| places.iter().filter(|place| place.dismissed.is_cancelled()).count();
         assert_eq!((lost(&many), lost(&some), lost(&crowd)), (8, 6, 0));
         assert_eq!(sockets.taken.lock().places.len(), 28);
 

@@ -12,8 +12,11 @@ use futures::{
     SinkExt, StreamExt,
     stream::{FuturesUnordered, SplitStream},
 };
-use slipstream_fair::Share;
-use slipstream_rpc::{Caller, Lane, Listening, Lost, News, Notice, Step, Subscriptions, Turn};
+use slipstream_fair::QuotaShare;
+use slipstream_rpc::{
+    Caller, CostlyTurn, Lane, NewsSignal, NewsStep, Notice, SubscriberSocket, SubscriptionError,
+    Subscriptions,
+};
 use tokio::{
     runtime::Handle,
     task::JoinError,
@@ -22,7 +25,7 @@ use tokio::{
 use tokio_tungstenite::tungstenite::{Error as WebSocketError, Message};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{end::End, handshake::Socket, outbox::Outbox, places::Place};
+use super::{end::SessionEnd, handshake::Socket, outbox::Outbox, places::SocketPlace};
 use crate::{Api, listener::Seat};
 
 /// Maximum number of messages of one socket that run at once; more wait in the kernel. A message that waits for a
@@ -43,7 +46,7 @@ const FAREWELL_MAX: Duration = Duration::from_secs(1);
 pub(super) struct Session {
     api: Arc<Api>,
     seat: Seat,
-    place: Place,
+    place: SocketPlace,
     subscriptions: Arc<Subscriptions>,
     outbox: Outbox,
     /// HTTP's runtime, which answers the requests. Threads inherit the priority of the thread that starts them, so
@@ -52,37 +55,37 @@ pub(super) struct Session {
 }
 
 /// A received message, and its memory share until it is answered.
-struct Asked {
+struct ReceivedMessage {
     text: Bytes,
-    _room: Option<Share>,
+    _room: Option<QuotaShare>,
 }
 
 /// The answer to a message.
 struct Answered {
     body: u64,
     text: Option<Bytes>,
-    turn: Turn,
+    turn: CostlyTurn,
 }
 
 /// The work in progress.
 struct Work {
     calls: FuturesUnordered<AbortOnDropHandle<Answered>>,
     /// A message without a place yet.
-    waiting: Option<Asked>,
+    waiting: Option<ReceivedMessage>,
     /// The news that another thread builds.
-    news: Option<AbortOnDropHandle<Result<Step, Lost>>>,
+    news: Option<AbortOnDropHandle<Result<NewsStep, SubscriptionError>>>,
     /// Whether there may be news.
     is_due: bool,
     bodies: u64,
     /// The turn of the costly body that was answered last: the next one gets its turn once the answer is read.
-    turn: Option<Turn>,
+    turn: Option<CostlyTurn>,
     controls: Controls,
     heard: Instant,
 }
 
 impl Session {
     /// Creates the session. Call on HTTP's runtime.
-    pub(super) fn new(api: Arc<Api>, seat: Seat, place: Place) -> Session {
+    pub(super) fn new(api: Arc<Api>, seat: Seat, place: SocketPlace) -> Session {
         let (subscriptions, outbox) = (place.sockets.subscriptions(seat.origin()), Outbox::default());
         Session { api, seat, place, subscriptions, outbox, http: Handle::current() }
     }
@@ -115,7 +118,7 @@ impl Session {
         &self,
         stream: &mut SplitStream<Socket>,
         mut writing: Pin<&mut impl Future<Output = WebSocketError>>,
-    ) -> End {
+    ) -> SessionEnd {
         let mut news = self.subscriptions.news();
         // The client has just spoken, so an immediate ping would be useless.
         let mut pings = interval_at(Instant::now() + PING_INTERVAL, PING_INTERVAL);
@@ -147,9 +150,9 @@ impl Session {
                 work.heard = Instant::now();
             }
             let ended = tokio::select! {
-                () = self.place.sockets.closing().cancelled() => Some(End::Shutdown),
-                () = self.place.lost() => Some(End::Displaced),
-                _ = &mut writing => Some(End::Gone),
+                () = self.place.sockets.closing().cancelled() => Some(SessionEnd::Shutdown),
+                () = self.place.lost() => Some(SessionEnd::Displaced),
+                _ = &mut writing => Some(SessionEnd::Gone),
                 read = stream.next(), if may_read => self.read(read, &mut work),
                 Some(answered) = work.calls.next(), if !work.calls.is_empty() => match answered {
                     Ok(answered) => {
@@ -157,7 +160,7 @@ impl Session {
                         None
                     }
                     // The task panicked, or the node is stopping.
-                    Err(_) => Some(End::Gone),
+                    Err(_) => Some(SessionEnd::Gone),
                 },
                 made = made(&mut work.news), if work.news.is_some() => self.made(made, &mut work),
                 () = next(&mut news), if !self.subscriptions.is_empty() => {
@@ -167,10 +170,10 @@ impl Session {
                 // There is room again: to read on, to send more news, or for a costly call.
                 () = self.outbox.drained() => None,
                 () = sleep(LOOK_INTERVAL), if work.waiting.is_some() => None,
-                () = self.outbox.overdue() => Some(End::Slow),
+                () = self.outbox.overdue() => Some(SessionEnd::Slow),
                 _ = pings.tick() => {
                     self.outbox.ping();
-                    (work.heard.elapsed() > SILENCE_MAX).then_some(End::Silent)
+                    (work.heard.elapsed() > SILENCE_MAX).then_some(SessionEnd::Silent)
                 }
             };
             if let Some(end) = ended {
@@ -180,10 +183,10 @@ impl Session {
     }
 
     /// Sends as much news as there is room for, and starts work on the rest.
-    fn step(&self, work: &mut Work) -> Result<(), Lost> {
+    fn step(&self, work: &mut Work) -> Result<(), SubscriptionError> {
         while work.is_due && work.news.is_none() {
             let room = self.outbox.room();
-            let Step { notices, needs, is_full, .. } = self.subscriptions.step(room)?;
+            let NewsStep { notices, needs, is_full, .. } = self.subscriptions.step(room)?;
             self.tell(notices);
             match needs {
                 Some(lane) if room > 0 => work.news = Some(self.made_in(lane, room)),
@@ -196,13 +199,17 @@ impl Session {
         Ok(())
     }
 
-    fn made_in(&self, lane: Lane, room: usize) -> AbortOnDropHandle<Result<Step, Lost>> {
+    fn made_in(&self, lane: Lane, room: usize) -> AbortOnDropHandle<Result<NewsStep, SubscriptionError>> {
         let (api, subscriptions) = (self.api.clone(), self.subscriptions.clone());
         let making = async move { api.jsonrpc.table().work_for(subscriptions, lane, room).await };
         AbortOnDropHandle::new(self.http.spawn(making))
     }
 
-    fn made(&self, made: Result<Result<Step, Lost>, JoinError>, work: &mut Work) -> Option<End> {
+    fn made(
+        &self,
+        made: Result<Result<NewsStep, SubscriptionError>, JoinError>,
+        work: &mut Work,
+    ) -> Option<SessionEnd> {
         work.news = None;
         // There may be more news or none; the check is cheap.
         work.is_due = true;
@@ -212,7 +219,7 @@ impl Session {
                 None
             }
             Ok(Err(lost)) => Some(lost.into()),
-            Err(_) => Some(End::Gone),
+            Err(_) => Some(SessionEnd::Gone),
         }
     }
 
@@ -226,10 +233,10 @@ impl Session {
     }
 
     /// Handles a message of the client.
-    fn read(&self, read: Option<Result<Message, WebSocketError>>, work: &mut Work) -> Option<End> {
+    fn read(&self, read: Option<Result<Message, WebSocketError>>, work: &mut Work) -> Option<SessionEnd> {
         let message = match read {
-            None => return Some(End::Client),
-            Some(Err(error)) => return Some(End::of_error(&error)),
+            None => return Some(SessionEnd::Client),
+            Some(Err(error)) => return Some(SessionEnd::of_error(&error)),
             Some(Ok(message)) => message,
         };
         work.heard = Instant::now();
@@ -240,17 +247,17 @@ impl Session {
             // The stream answers pings itself. A ping may arrive between the frames of a message.
             Message::Ping(payload) | Message::Pong(payload) => {
                 self.seat.control_read(payload.len());
-                return (!work.controls.take(Instant::now())).then_some(End::Flood);
+                return (!work.controls.take(Instant::now())).then_some(SessionEnd::Flood);
             }
             // Single frames are never delivered.
-            Message::Close(_) | Message::Frame(_) => return Some(End::Client),
+            Message::Close(_) | Message::Frame(_) => return Some(SessionEnd::Client),
         }
         None
     }
 
     /// Handles a complete request.
     fn asked(&self, text: Bytes, work: &mut Work) {
-        work.waiting = Some(Asked { text, _room: self.seat.message_read() });
+        work.waiting = Some(ReceivedMessage { text, _room: self.seat.message_read() });
         self.call(work);
     }
 
@@ -261,7 +268,7 @@ impl Session {
         self.place.asks();
         work.bodies += 1;
         let body = work.bodies;
-        let listening = Listening::new(self.subscriptions.clone(), body);
+        let listening = SubscriberSocket::new(self.subscriptions.clone(), body);
         let turn = listening.turn();
         let caller = Caller { origin: self.seat.origin(), listening: Some(listening), probation: None };
         let api = self.api.clone();
@@ -286,14 +293,14 @@ impl Session {
     }
 }
 
-async fn next(news: &mut News) {
+async fn next(news: &mut NewsSignal) {
     news.changed().await;
 }
 
 /// The result of work on another thread; waits for ever if there is none.
 async fn made(
-    news: &mut Option<AbortOnDropHandle<Result<Step, Lost>>>,
-) -> Result<Result<Step, Lost>, JoinError> {
+    news: &mut Option<AbortOnDropHandle<Result<NewsStep, SubscriptionError>>>,
+) -> Result<Result<NewsStep, SubscriptionError>, JoinError> {
     match news {
         Some(making) => making.await,
         None => std::future::pending().await,

@@ -45,12 +45,12 @@ pub(super) struct LogFile {
     bytes_max: u64,
     files_kept: u32,
     /// `None` after a failure.
-    open: Option<Open>,
+    open: Option<OpenFile>,
     reopen: Reopen,
     told_at: Option<Instant>,
 }
 
-struct Open {
+struct OpenFile {
     file: File,
     bytes: u64,
 }
@@ -94,7 +94,7 @@ impl LogFile {
     }
 
     /// Renames the files, and starts a new one.
-    fn turn_over(&self) -> io::Result<Open> {
+    fn turn_over(&self) -> io::Result<OpenFile> {
         for number in (1..=self.files_kept).rev() {
             match fs::rename(self.earlier(number - 1), self.earlier(number)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -149,14 +149,14 @@ impl Write for LogFile {
     }
 }
 
-fn append(path: &Path) -> io::Result<Open> {
+fn append(path: &Path) -> io::Result<OpenFile> {
     let file = OpenOptions::new().append(true).create(true).mode(MODE).open(path)?;
     let found = file.metadata()?;
     // A pipe or a terminal has no length, and cannot be rotated.
     if !found.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    Ok(Open { file, bytes: found.len() })
+    Ok(OpenFile { file, bytes: found.len() })
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use slipstream_base::operator_token::OperatorToken;
 
 pub(super) use self::node_url::NodeUrl;
 use self::stream::{Stream, is_of_tls};
-use super::exit::{Exit, Failed, OrFail as _};
+use super::exit::{CommandFailure, Exit, OrFail as _};
 
 /// Time limit for an answer. A running node answers at once. A long answer gets more time: see [`Stream`].
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -81,9 +81,9 @@ pub(super) fn rpc(node: &NodeUrl, method: &str, params: &Value) -> Result<String
 }
 
 /// The failure for a call that the node refuses. Some refusals are temporary: a resource is in use.
-fn refused(node: &NodeUrl, method: &str, RpcError { code, message }: &RpcError) -> Failed {
+fn refused(node: &NodeUrl, method: &str, RpcError { code, message }: &RpcError) -> CommandFailure {
     let exit = if BUSY_CODES.contains(code) { Exit::TryAgain } else { Exit::Failure };
-    Failed::new(exit, format!("{node} refuses {method}: {} (code {code})", node.masked(message)))
+    CommandFailure::new(exit, format!("{node} refuses {method}: {} (code {code})", node.masked(message)))
 }
 
 /// Sends the node an order in its operator's name, and returns the answer. The text of a refusal is shown unchanged.
@@ -104,7 +104,7 @@ pub(super) fn order(
         && let Some((line, body)) = parts(answer)
         && line.split_whitespace().nth(1).is_some_and(|code| code.starts_with('4') || code == "502")
     {
-        return Err(Failed::new(Exit::Failure, node.masked(body.trim())).into());
+        return Err(CommandFailure::new(Exit::Failure, node.masked(body.trim())).into());
     }
     open(node, path, TIMEOUT, answer)
 }
@@ -146,19 +146,22 @@ fn is_ok(line: &str) -> bool {
 fn open(node: &NodeUrl, path: &str, patience: Duration, answer: io::Result<String>) -> Result<String> {
     let answer = answer.map_err(|error| unanswered(node, &error, patience))?;
     let (line, body) = parts(&answer).ok_or_else(|| {
-        Failed::new(Exit::Failure, format!("the program at {node} is not a node: it does not speak HTTP"))
+        CommandFailure::new(
+            Exit::Failure,
+            format!("the program at {node} is not a node: it does not speak HTTP"),
+        )
     })?;
     match line.split_whitespace().nth(1) {
         Some("200") => Ok(body.to_owned()),
         // The answer of a node that is starting.
         Some("503") => {
             let text = format!("the node at {node} is {}; try again later", node.masked(body.trim()));
-            Err(Failed::new(Exit::TryAgain, text).into())
+            Err(CommandFailure::new(Exit::TryAgain, text).into())
         }
         _ => {
             let said = node.masked(&format!("`{line}`: {}", body.trim()));
             let text = format!("{node}{path} answers {said}");
-            Err(Failed::new(Exit::Failure, text).into())
+            Err(CommandFailure::new(Exit::Failure, text).into())
         }
     }
 }
@@ -199,17 +202,17 @@ fn is_whole(answer: &[u8]) -> bool {
     length.is_some_and(|(_, length)| length.trim().parse::<usize>() == Ok(body.len()))
 }
 
-fn unanswered(node: &NodeUrl, error: &io::Error, patience: Duration) -> Failed {
+fn unanswered(node: &NodeUrl, error: &io::Error, patience: Duration) -> CommandFailure {
     if is_of_tls(error) {
         let text = format!(
             "no TLS with {node}: {error}; a node itself speaks only http, and a proxy needs a certificate that this machine \
              trusts, or that the variable SSL_CERT_FILE names"
         );
-        return Failed::new(Exit::Failure, text);
+        return CommandFailure::new(Exit::Failure, text);
     }
     if error.kind() == io::ErrorKind::InvalidData {
         let text = format!("the program at {node} is not a node: its answer is not UTF-8");
-        return Failed::new(Exit::Failure, text);
+        return CommandFailure::new(Exit::Failure, text);
     }
     let text = match error.kind() {
         // `WouldBlock` is the kernel's error for a read timeout.
@@ -225,7 +228,7 @@ fn unanswered(node: &NodeUrl, error: &io::Error, patience: Duration) -> Failed {
         }
         _ => format!("cannot ask the node at {node} ({error}); is it running, and is this its api.listen?"),
     };
-    Failed::new(Exit::TryAgain, text)
+    CommandFailure::new(Exit::TryAgain, text)
 }
 
 /// Parses a node's JSON.

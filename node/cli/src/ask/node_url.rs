@@ -8,7 +8,7 @@ use std::{
 use miette::Result;
 use url::Url;
 
-use crate::exit::{Exit, Failed};
+use crate::exit::{CommandFailure, Exit};
 
 /// Shortest path segment that may be a key: many providers put keys there. Names of nodes are shorter.
 const KEY_CHARS_MIN: usize = 20;
@@ -32,7 +32,7 @@ pub(crate) struct NodeUrl {
 impl NodeUrl {
     /// Parses a URL from the command line. Errors do not repeat the URL, because it may contain a secret.
     pub(crate) fn parse(text: &str) -> Result<NodeUrl> {
-        let refused = |why: &str| Failed::new(Exit::Usage, why);
+        let refused = |why: &str| CommandFailure::new(Exit::Usage, why);
         let unknown = || {
             refused(
                 "the URL of a node's API is http://HOST:PORT, or https://HOST/PATH behind a proxy; the given URL is neither, and stays \

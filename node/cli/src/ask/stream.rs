@@ -24,7 +24,7 @@ impl Stream {
     /// Connects to the first address that answers, because a name such as `localhost` has several. Each address gets
     /// `patience`. Everything after the connection shares another `patience`, and each received byte adds some time.
     pub(super) fn connect(address: &NodeUrl, patience: Duration) -> io::Result<Stream> {
-        let mut tcp = Timed { tcp: connect(address, patience)?, end: End::within(patience) };
+        let mut tcp = Timed { tcp: connect(address, patience)?, end: StreamEnd::within(patience) };
         if !address.is_tls {
             return Ok(Stream::Plain(tcp));
         }
@@ -39,12 +39,12 @@ impl Stream {
 
     /// Sets a new deadline for everything that follows; each received byte adds some time.
     pub(super) fn end_within(&mut self, patience: Duration) {
-        self.timed().end = End::within(patience);
+        self.timed().end = StreamEnd::within(patience);
     }
 
     /// Removes the deadline: from now on each read and write only has to finish within `silence_max`.
     pub(super) fn go_on(&mut self, silence_max: Duration) {
-        self.timed().end = End::Never { silence_max };
+        self.timed().end = StreamEnd::Never { silence_max };
     }
 
     fn timed(&mut self) -> &mut Timed {
@@ -58,24 +58,24 @@ impl Stream {
 /// A connection whose other end cannot hold the program for ever with a byte now and then.
 pub(crate) struct Timed {
     tcp: TcpStream,
-    end: End,
+    end: StreamEnd,
 }
 
-enum End {
+enum StreamEnd {
     At(Instant),
     Never { silence_max: Duration },
 }
 
-impl End {
-    fn within(patience: Duration) -> End {
-        End::At(Instant::now() + patience)
+impl StreamEnd {
+    fn within(patience: Duration) -> StreamEnd {
+        StreamEnd::At(Instant::now() + patience)
     }
 
     /// The time left for one step.
     fn left(&self) -> io::Result<Duration> {
         let left = match self {
-            End::At(end) => end.saturating_duration_since(Instant::now()),
-            End::Never { silence_max } => *silence_max,
+            StreamEnd::At(end) => end.saturating_duration_since(Instant::now()),
+            StreamEnd::Never { silence_max } => *silence_max,
         };
         // The kernel takes zero for no limit, and the standard library refuses it.
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
@@ -86,7 +86,7 @@ impl Read for Timed {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.tcp.set_read_timeout(Some(self.end.left()?))?;
         let read = self.tcp.read(buffer)?;
-        if let End::At(end) = &mut self.end {
+        if let StreamEnd::At(end) = &mut self.end {
             *end += TIME_OF_A_BYTE.saturating_mul(u32::try_from(read).unwrap_or(u32::MAX));
         }
         Ok(read)

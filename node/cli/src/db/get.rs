@@ -21,7 +21,7 @@ use super::json::{header_of, receipt_of};
 use crate::{
     access,
     advice::advised,
-    exit::{Exit, Failed, OrFail as _},
+    exit::{CommandFailure, Exit, OrFail as _},
     output::print,
     run,
     source::ConfigArgs,
@@ -181,7 +181,7 @@ fn in_use(config: &NodeConfig, error: StorageError) -> Result<StorageError> {
             let text = format!(
                 "the database changed while this command read it, because {holder} uses it: try again ({error})"
             );
-            Err(Failed::new(Exit::TryAgain, text).into())
+            Err(CommandFailure::new(Exit::TryAgain, text).into())
         }
         _ => Ok(error),
     }

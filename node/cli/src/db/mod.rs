@@ -15,9 +15,9 @@ use miette::{Result, bail};
 use slipstream_api::inspect::DbStats;
 use slipstream_base::DATABASE;
 use slipstream_config::{NodeConfig, Role};
-use slipstream_storage::{CheckReport, Maintenance, PruneConfig, Pruned};
+use slipstream_storage::{CheckReport, Maintenance, PruneConfig, PruneReport};
 use slipstream_sync::{
-    repair::{Due, REPAIR_RECORD, RepairRecord},
+    repair::{REPAIR_RECORD, RepairCause, RepairRecord},
     work::{ALARM_RECORD, Alarm},
 };
 use slipstream_types::BatchNumber;
@@ -26,7 +26,7 @@ use super::{
     access::{self, Access},
     advice::{advice, advised},
     ask::{ask, parse},
-    exit::{Exit, Failed, OrFail as _},
+    exit::{CommandFailure, Exit, OrFail as _},
     output::{note, print},
     source::ConfigArgs,
 };
@@ -116,7 +116,7 @@ fn repair(store: &Maintenance, role: Role) -> Result<()> {
     };
     let record = advised(store.record(REPAIR_RECORD), role)?;
     let record = record.map(|bytes| RepairRecord::decode(&bytes)).unwrap_or_default();
-    let record = RepairRecord { due: Some(Due::Operator), ..record };
+    let record = RepairRecord { due: Some(RepairCause::Operator), ..record };
     advised(store.put_record(REPAIR_RECORD, &record.encode().or_fail()?), role)?;
     print(&format!(
         "noted: the next start compares the state of batch {head} with that of the node's peers and repairs the differences"
@@ -180,10 +180,10 @@ fn stats_table(stats: &DbStats) -> String {
     text
 }
 
-fn prune_table(pruned: &[Pruned], dry_run: bool) -> String {
+fn prune_table(pruned: &[PruneReport], dry_run: bool) -> String {
     let title = if dry_run { "would free MiB" } else { "freed MiB" };
     let mut text = format!("{:<9} {:>12} {title:>15} {:>22}\n", "kind", "kept from", "in snapshots MiB");
-    for Pruned { kind, lowest, bytes, bytes_in_snapshots } in pruned {
+    for PruneReport { kind, lowest, bytes, bytes_in_snapshots } in pruned {
         let (name, lowest) = (kind.name(), lowest.to_string());
         write_line(
             &mut text,
@@ -220,7 +220,7 @@ fn verdict(report: &CheckReport, role: Role) -> Result<()> {
             "Start the node: it drops them, and fetches again what a restore still needs. Check the disk.";
         let what = report.unused.join("\n  ");
         let text = format!("the database is whole ({read}), except for rows that are not in use:\n  {what}");
-        return Err(Failed::new(Exit::Failure, text).with_help(help).into());
+        return Err(CommandFailure::new(Exit::Failure, text).with_help(help).into());
     }
     let mut text = format!("the database is damaged ({read}):\n");
     for what in report.damage.iter().chain(&report.unused) {
@@ -229,7 +229,7 @@ fn verdict(report: &CheckReport, role: Role) -> Result<()> {
     if report.more > 0 {
         write_line(&mut text, format_args!("  and {} more", report.more));
     }
-    Err(Failed::new(Exit::Data, text.trim_end()).with_help(advice(role)).into())
+    Err(CommandFailure::new(Exit::Data, text.trim_end()).with_help(advice(role)).into())
 }
 
 fn write_line(text: &mut String, line: std::fmt::Arguments<'_>) {
@@ -267,7 +267,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("3.0") && !text.contains("restoring"), "{text}");
-        let pruned = Pruned {
+        let pruned = PruneReport {
             kind: PrunedKind::Blobs(BlobKind::Body),
             lowest: BatchNumber::new(3),
             bytes: 5 << 20,

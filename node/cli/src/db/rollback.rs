@@ -5,13 +5,13 @@ use miette::Result;
 use slipstream_config::NodeConfig;
 use slipstream_consensus::{VOTE_RECORD, voted_up_to};
 use slipstream_rpc::log_records_behind;
-use slipstream_storage::{Maintenance, RolledBack};
+use slipstream_storage::{Maintenance, RollbackReport};
 use slipstream_types::BatchNumber;
 
 use super::{DbArgs, with_store};
 use crate::{
     advice::advised,
-    exit::{Exit, Failed, OrFail as _},
+    exit::{CommandFailure, Exit, OrFail as _},
     output::{note, print},
 };
 
@@ -50,11 +50,11 @@ fn check_votes(store: &Maintenance, config: &NodeConfig, to: BatchNumber) -> Res
          its votes up to {voted}, and could sign other batches with the same numbers. Never roll back a validator; roll back \
          fullnodes, and let this node follow the others"
     );
-    Err(Failed::new(Exit::Failure, text).into())
+    Err(CommandFailure::new(Exit::Failure, text).into())
 }
 
-fn table(told: &RolledBack, dry_run: bool) -> String {
-    let RolledBack { from, to, state_root, rows_put, rows_removed, blob_bytes, certificates, snapshots } =
+fn table(told: &RollbackReport, dry_run: bool) -> String {
+    let RollbackReport { from, to, state_root, rows_put, rows_removed, blob_bytes, certificates, snapshots } =
         told;
     let snapshots: Vec<String> = snapshots.iter().map(ToString::to_string).collect();
     let snapshots = if snapshots.is_empty() { "none".to_owned() } else { snapshots.join(", ") };

@@ -27,7 +27,7 @@ pub(super) struct BundleError {
 
 /// Which end of a long text a part keeps.
 #[derive(Clone, Copy)]
-pub(super) enum Keep {
+pub(super) enum KeptEnd {
     Beginning,
     End,
 }
@@ -47,7 +47,7 @@ impl Bundle {
     }
 
     /// Adds a text under a file name. The text is masked before it is cut: half a secret could no longer be recognised.
-    pub(super) fn add(&mut self, name: &str, text: &str, keep: Keep) {
+    pub(super) fn add(&mut self, name: &str, text: &str, keep: KeptEnd) {
         let masked = self.mask.text(text);
         let kept = cut(&masked, PART_BYTES_MAX, keep);
         if self.bytes + kept.len() > BUNDLE_BYTES_MAX {
@@ -118,13 +118,13 @@ impl Bundle {
 }
 
 /// At most `bytes_max` bytes of a text, from its beginning or its end.
-fn cut(text: &str, bytes_max: usize, keep: Keep) -> &str {
+fn cut(text: &str, bytes_max: usize, keep: KeptEnd) -> &str {
     if text.len() <= bytes_max {
         return text;
     }
     match keep {
-        Keep::Beginning => &text[..text.floor_char_boundary(bytes_max)],
-        Keep::End => &text[text.ceil_char_boundary(text.len() - bytes_max)..],
+        KeptEnd::Beginning => &text[..text.floor_char_boundary(bytes_max)],
+        KeptEnd::End => &text[text.ceil_char_boundary(text.len() - bytes_max)..],
     }
 }
 
@@ -134,17 +134,17 @@ mod tests {
 
     #[test]
     fn parts_are_cut_at_the_end_that_matters_less() {
-        assert_eq!(cut("añb", 2, Keep::Beginning), "a");
-        assert_eq!(cut("añb", 2, Keep::End), "b");
+        assert_eq!(cut("añb", 2, KeptEnd::Beginning), "a");
+        assert_eq!(cut("añb", 2, KeptEnd::End), "b");
         let mut bundle = Bundle::new(Mask::default(), String::new());
-        bundle.add("long", &"x".repeat(PART_BYTES_MAX + 1), Keep::End);
+        bundle.add("long", &"x".repeat(PART_BYTES_MAX + 1), KeptEnd::End);
         assert!(
             bundle.missing()[0].contains("long, a part: only 4194304 of 4194305"),
             "{:?}",
             bundle.missing()
         );
         for _ in 0..20 {
-            bundle.add("more", &"x".repeat(PART_BYTES_MAX), Keep::End);
+            bundle.add("more", &"x".repeat(PART_BYTES_MAX), KeptEnd::End);
         }
         assert!(bundle.bytes <= BUNDLE_BYTES_MAX && bundle.missing().len() == 14, "{:?}", bundle.missing());
     }

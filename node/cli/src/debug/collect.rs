@@ -14,7 +14,7 @@ use slipstream_base::{
 use slipstream_config::NodeConfig;
 
 use super::{
-    bundle::{Bundle, Keep},
+    bundle::{Bundle, KeptEnd},
     system,
 };
 use crate::{
@@ -65,7 +65,7 @@ pub(super) fn all(bundle: &mut Bundle, config: &NodeConfig, holder: Option<&Hold
         }
     }
     match serde_json::to_string_pretty(config) {
-        Ok(text) => bundle.add("configuration.json", &text, Keep::Beginning),
+        Ok(text) => bundle.add("configuration.json", &text, KeptEnd::Beginning),
         Err(error) => bundle.miss("configuration.json", &error.to_string()),
     }
     let database = config.data_dir.join(DATABASE);
@@ -89,21 +89,21 @@ pub(super) fn all(bundle: &mut Bundle, config: &NodeConfig, holder: Option<&Hold
     let mut dirs = vec![("the data directory", config.data_dir.as_path())];
     dirs.extend(config.log.file.path.as_ref().and_then(|path| Some(("the log", path.parent()?))));
     let pid = holder.and_then(|holder| holder.pid);
-    bundle.add("system.txt", &system::facts(pid, &dirs), Keep::Beginning);
-    bundle.add("files.txt", &system::files(&config.data_dir), Keep::Beginning);
+    bundle.add("system.txt", &system::facts(pid, &dirs), KeptEnd::Beginning);
+    bundle.add("files.txt", &system::files(&config.data_dir), KeptEnd::Beginning);
 }
 
 /// Collects the running node's pages.
 fn live(bundle: &mut Bundle, config: &NodeConfig, node: &NodeUrl) {
     for (path, name) in PAGES {
         match ask(node, path) {
-            Ok(text) => bundle.add(name, &text, Keep::Beginning),
+            Ok(text) => bundle.add(name, &text, KeptEnd::Beginning),
             Err(report) => bundle.miss(name, &report.to_string()),
         }
     }
     // A node that is not ready gives the reason with another status code.
     match page(node, "/health") {
-        Ok(text) => bundle.add("health.json", &text, Keep::Beginning),
+        Ok(text) => bundle.add("health.json", &text, KeptEnd::Beginning),
         Err(report) => bundle.miss("health.json", &report.to_string()),
     }
     let token = OperatorToken::load(&config.data_dir.join(TOKEN_FILE)).map_err(|error| error.to_string());
@@ -111,7 +111,7 @@ fn live(bundle: &mut Bundle, config: &NodeConfig, node: &NodeUrl) {
         order(node, "GET", "/v1/operator/log/recent", &token, "").map_err(|report| report.to_string())
     });
     match recent {
-        Ok(text) => bundle.add("log.txt", &text, Keep::End),
+        Ok(text) => bundle.add("log.txt", &text, KeptEnd::End),
         Err(why) => bundle.miss("log.txt", &why),
     }
 }
@@ -120,7 +120,7 @@ fn live(bundle: &mut Bundle, config: &NodeConfig, node: &NodeUrl) {
 fn offline(bundle: &mut Bundle, config: &NodeConfig) {
     let stats = access::take_database(config).and_then(|_lock| db::stats_of(config));
     match stats.map(|stats: DbStats| serde_json::to_string_pretty(&stats)) {
-        Ok(Ok(text)) => bundle.add("database.json", &text, Keep::Beginning),
+        Ok(Ok(text)) => bundle.add("database.json", &text, KeptEnd::Beginning),
         Ok(Err(error)) => bundle.miss("database.json", &error.to_string()),
         Err(report) => bundle.miss("database.json", &report.to_string()),
     }
@@ -128,7 +128,7 @@ fn offline(bundle: &mut Bundle, config: &NodeConfig) {
 
 fn file_tail(bundle: &mut Bundle, name: &str, path: &Path, bytes_max: u64) {
     match system::tail(path, bytes_max) {
-        Ok(text) => bundle.add(name, &text, Keep::End),
+        Ok(text) => bundle.add(name, &text, KeptEnd::End),
         Err(error) => bundle.miss(name, &format!("{}: {error}", path.display())),
     }
 }

@@ -18,7 +18,7 @@ pub(super) use self::codes::{Exit, causes};
 /// The failure of a command, ready to display. It has no causes, because its text includes them.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
-pub(super) struct Failed {
+pub(super) struct CommandFailure {
     text: String,
     help: Option<String>,
     exit: Exit,
@@ -26,7 +26,7 @@ pub(super) struct Failed {
     told: bool,
 }
 
-impl Diagnostic for Failed {
+impl Diagnostic for CommandFailure {
     fn help<'a>(&'a self) -> Option<Box<dyn std::fmt::Display + 'a>> {
         self.help.as_ref().map(|help| Box::new(help) as Box<dyn std::fmt::Display + 'a>)
     }
@@ -35,24 +35,24 @@ impl Diagnostic for Failed {
 /// Maximum characters of text that are shown. The text may quote the answer of a hostile node.
 const TEXT_CHARS_MAX: usize = 8_192;
 
-impl Failed {
+impl CommandFailure {
     /// A failure that no library error describes. Quoted text cannot contain control characters.
-    pub(super) fn new(exit: Exit, text: impl Into<String>) -> Failed {
+    pub(super) fn new(exit: Exit, text: impl Into<String>) -> CommandFailure {
         let text: String = text.into().chars().take(TEXT_CHARS_MAX).collect();
-        Failed { text: plain(&text), help: None, exit, told: false }
+        CommandFailure { text: plain(&text), help: None, exit, told: false }
     }
 
-    pub(super) fn of(error: &(dyn Error + 'static)) -> Failed {
+    pub(super) fn of(error: &(dyn Error + 'static)) -> CommandFailure {
         Self::new(Exit::of(error), once(error))
     }
 
-    pub(super) fn with_help(mut self, help: &str) -> Failed {
+    pub(super) fn with_help(mut self, help: &str) -> CommandFailure {
         self.help = Some(help.to_owned());
         self
     }
 
     /// Writes the failure to the log, where it outlives the process; does nothing if the log hides errors.
-    pub(super) fn log(mut self, message: &'static str) -> Failed {
+    pub(super) fn log(mut self, message: &'static str) -> CommandFailure {
         if tracing::enabled!(tracing::Level::ERROR) {
             tracing::error!(failure = %self.text, help = self.help, "{message}");
             self.told = true;
@@ -63,7 +63,7 @@ impl Failed {
 
 /// Whether the same request may succeed later.
 pub(super) fn is_temporary(error: &Report) -> bool {
-    error.downcast_ref::<Failed>().is_some_and(|failed| failed.exit == Exit::TryAgain)
+    error.downcast_ref::<CommandFailure>().is_some_and(|failed| failed.exit == Exit::TryAgain)
 }
 
 /// The text of an error and of its causes, without repetitions. Most of this program's texts quote their cause in
@@ -85,7 +85,7 @@ pub(super) trait OrFail<T> {
 
 impl<T, E: Error + 'static> OrFail<T> for std::result::Result<T, E> {
     fn or_fail(self) -> Result<T> {
-        self.map_err(|error| Failed::of(&error).into())
+        self.map_err(|error| CommandFailure::of(&error).into())
     }
 }
 
@@ -101,19 +101,19 @@ pub(super) fn at_once(result: &Result<()>) -> ! {
 }
 
 fn exit_of(report: &Report) -> Exit {
-    report.downcast_ref::<Failed>().map_or(Exit::Failure, |failed| failed.exit)
+    report.downcast_ref::<CommandFailure>().map_or(Exit::Failure, |failed| failed.exit)
 }
 
 /// As [`end`], but writes to `to` instead of standard error, and returns the report with the exit code for the end of
 /// the program.
 pub(super) fn tell(report: &Report, to: impl Write) -> Report {
     let exit = show(report, to);
-    Failed { told: true, ..Failed::new(exit, report.to_string()) }.into()
+    CommandFailure { told: true, ..CommandFailure::new(exit, report.to_string()) }.into()
 }
 
 /// Displays a failure that was not reported yet. A failure to write it is ignored.
 fn show(report: &Report, mut to: impl Write) -> Exit {
-    let failed = report.downcast_ref::<Failed>();
+    let failed = report.downcast_ref::<CommandFailure>();
     let exit = exit_of(report);
     if exit != Exit::ClosedPipe && !failed.is_some_and(|failed| failed.told) {
         let _ = writeln!(to, "{report:?}");
@@ -128,9 +128,10 @@ mod tests {
     /// Goal: a hostile node's answer can neither control the terminal nor flood it.
     #[test]
     fn quoted_text_is_plain_and_short() {
-        let text = Failed::new(Exit::Data, "the node says \u{1b}[2J\r\u{9b}gone\nand more").to_string();
+        let text =
+            CommandFailure::new(Exit::Data, "the node says \u{1b}[2J\r\u{9b}gone\nand more").to_string();
         assert_eq!(text, "the node says  [2J  gone\nand more");
-        let flood = Failed::new(Exit::Data, "é".repeat(TEXT_CHARS_MAX + 1)).to_string();
+        let flood = CommandFailure::new(Exit::Data, "é".repeat(TEXT_CHARS_MAX + 1)).to_string();
         assert_eq!(flood.chars().count(), TEXT_CHARS_MAX);
     }
 }

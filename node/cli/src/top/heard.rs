@@ -9,7 +9,7 @@ use slipstream_status::events::{Event, PeerChange};
 use super::{lines::Lines, sections::called};
 use crate::{
     ask::{NodeUrl, follow},
-    events::{RETRY, SILENCE_MAX, Told, id, next},
+    events::{RETRY, SILENCE_MAX, StreamEvent, id, next},
     output::pause,
     status::units::duration,
 };
@@ -19,7 +19,7 @@ pub(super) const EVENTS_MAX: usize = 20;
 
 /// News from the stream of events.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) enum Heard {
+pub(super) enum StreamNews {
     /// The stream is open.
     Open,
     /// An event, as a sentence.
@@ -37,11 +37,11 @@ pub(super) struct Events {
 }
 
 impl Events {
-    pub(super) fn hear(&mut self, heard: Heard, now: Instant) {
+    pub(super) fn hear(&mut self, heard: StreamNews, now: Instant) {
         match heard {
-            Heard::Open => self.closed = None,
-            Heard::Closed(why) => self.closed = Some(why),
-            Heard::Event(text) => {
+            StreamNews::Open => self.closed = None,
+            StreamNews::Closed(why) => self.closed = Some(why),
+            StreamNews::Event(text) => {
                 self.told.truncate(EVENTS_MAX - 1);
                 self.told.push_front((now, text));
             }
@@ -67,10 +67,10 @@ impl Events {
 }
 
 /// Follows the stream until the receiver is dropped. A stream that ends is requested again, from its last event.
-pub(super) fn listen(node: &NodeUrl, heard: &SyncSender<Heard>) {
+pub(super) fn listen(node: &NodeUrl, heard: &SyncSender<StreamNews>) {
     let mut last = None;
     while let Some(why) = hear(node, &mut last, heard) {
-        if heard.send(Heard::Closed(why)).is_err() {
+        if heard.send(StreamNews::Closed(why)).is_err() {
             return;
         }
         pause(RETRY);
@@ -78,19 +78,19 @@ pub(super) fn listen(node: &NodeUrl, heard: &SyncSender<Heard>) {
 }
 
 /// Reads a stream to its end, and returns why it ended; `None` if the receiver was dropped.
-fn hear(node: &NodeUrl, last: &mut Option<String>, heard: &SyncSender<Heard>) -> Option<String> {
+fn hear(node: &NodeUrl, last: &mut Option<String>, heard: &SyncSender<StreamNews>) -> Option<String> {
     let headers = last.as_ref().map_or_else(String::new, |last| format!("Last-Event-ID: {last}\r\n"));
     let mut stream = match follow(node, "/v1/events", &headers, SILENCE_MAX) {
         Ok(stream) => stream,
         Err(error) => return Some(error.to_string()),
     };
-    heard.send(Heard::Open).ok()?;
+    heard.send(StreamNews::Open).ok()?;
     loop {
         match next(&mut stream) {
             Ok(Some(told)) => {
                 // The status already shows heads.
                 if told.name != "head" {
-                    heard.send(Heard::Event(sentence(&told))).ok()?;
+                    heard.send(StreamNews::Event(sentence(&told))).ok()?;
                 }
                 // Checked, because it becomes a header of the next request.
                 if let Some(told) = told.id.filter(|told| id(told).is_ok()) {
@@ -104,7 +104,7 @@ fn hear(node: &NodeUrl, last: &mut Option<String>, heard: &SyncSender<Heard>) ->
 }
 
 /// An event as a sentence. For an event of a later version, its name.
-fn sentence(told: &Told) -> String {
+fn sentence(told: &StreamEvent) -> String {
     match serde_json::from_str::<Event>(&told.json) {
         Ok(Event::Head { number, .. }) => format!("head {number}"),
         Ok(Event::Phase { state, phase, .. }) => format!("{state}: {phase}"),
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn events_are_sentences() {
         let said = |name: &str, event: Value| {
-            sentence(&Told { id: None, name: name.into(), json: event.to_string() })
+            sentence(&StreamEvent { id: None, name: name.into(), json: event.to_string() })
         };
         let blocker =
             json!({ "reason": "behind", "text": "20 batches are ahead", "alert": false, "retry_ms": null });
@@ -203,9 +203,9 @@ mod tests {
         let mut last = Some("7-1".to_owned());
         let why = hear(&node, &mut last, &sender).unwrap();
         assert_eq!((why.as_str(), last.as_deref()), ("the node ended the stream", Some("7-3")));
-        let heard: Vec<Heard> = heard.try_iter().collect();
-        let snapshot = |number| Heard::Event(format!("snapshot of batch {number}"));
-        assert_eq!(heard, [Heard::Open, snapshot(8), snapshot(9), snapshot(9), snapshot(9)]);
+        let heard: Vec<StreamNews> = heard.try_iter().collect();
+        let snapshot = |number| StreamNews::Event(format!("snapshot of batch {number}"));
+        assert_eq!(heard, [StreamNews::Open, snapshot(8), snapshot(9), snapshot(9), snapshot(9)]);
         let request = server.join().unwrap();
         assert!(request.contains("\r\nLast-Event-ID: 7-1\r\n"), "{request}");
         // Bound but not listening, so that no other process gets its port.

@@ -38,7 +38,7 @@ use signal_hook::{
 use slipstream_base::NodeError;
 use slipstream_status::{NodeStatus, Unit};
 
-use self::heard::{EVENTS_MAX, Events, Heard};
+use self::heard::{EVENTS_MAX, Events, StreamNews};
 use super::{
     ask::NodeUrl,
     exit::OrFail as _,
@@ -106,10 +106,10 @@ impl Drop for Restored {
 }
 
 /// A reading, or why it failed.
-type Look = std::result::Result<Box<NodeStatus>, String>;
+type Reading = std::result::Result<Box<NodeStatus>, String>;
 
 /// Reads the status repeatedly until the receiver is dropped.
-fn read(node: &NodeUrl, every: Duration, looks: &SyncSender<Look>, stopped: &Receiver<()>) {
+fn read(node: &NodeUrl, every: Duration, looks: &SyncSender<Reading>, stopped: &Receiver<()>) {
     loop {
         let look = read_within(node, PATIENCE).map(Box::new).map_err(|error| error.to_string());
         if looks.send(look).is_err() || stopped.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
@@ -121,8 +121,8 @@ fn read(node: &NodeUrl, every: Duration, looks: &SyncSender<Look>, stopped: &Rec
 fn show(
     terminal: &mut DefaultTerminal,
     view: &mut View,
-    seen: &Receiver<Look>,
-    told: &Receiver<Heard>,
+    seen: &Receiver<Reading>,
+    told: &Receiver<StreamNews>,
     ended: &AtomicBool,
 ) -> io::Result<()> {
     while !ended.load(Ordering::Relaxed) {
@@ -186,7 +186,7 @@ impl View {
         }
     }
 
-    fn see(&mut self, look: Look, now: Instant) {
+    fn see(&mut self, look: Reading, now: Instant) {
         let status = match look {
             Ok(status) => status,
             Err(trouble) => return self.trouble = Some(trouble),

@@ -116,14 +116,14 @@ pub(super) fn pipeline(status: &NodeStatus, width: usize) -> Vec<Line<'static>> 
 
 /// Everything known about one peer.
 #[derive(Default)]
-struct Known<'a> {
+struct PeerRow<'a> {
     sync: Option<&'a PeerStatus>,
     connection: Option<&'a ConnectedPeer>,
     configured: Option<&'a ConfiguredPeerStatus>,
 }
 
 pub(super) fn peers(status: &NodeStatus, width: usize) -> Vec<Line<'static>> {
-    let mut all = BTreeMap::<PeerId, Known<'_>>::new();
+    let mut all = BTreeMap::<PeerId, PeerRow<'_>>::new();
     for peer in &status.configured_peers {
         all.entry(peer.peer.id).or_default().configured = Some(peer);
     }
@@ -181,8 +181,8 @@ pub(super) fn peers(status: &NodeStatus, width: usize) -> Vec<Line<'static>> {
     lines.end()
 }
 
-fn peer(lines: &mut Lines, id: &PeerId, known: &Known<'_>, roles: &str) {
-    let Known { sync, connection, configured } = known;
+fn peer(lines: &mut Lines, id: &PeerId, known: &PeerRow<'_>, roles: &str) {
+    let PeerRow { sync, connection, configured } = known;
     let names = [
         sync.and_then(|peer| peer.name.as_ref()),
         connection.and_then(|peer| peer.name.as_ref()),

@@ -173,10 +173,10 @@ fn events_are_shown() {
     let at = view.seen.as_ref().unwrap().1;
     assert!(drawn(&mut view, (160, 90)).contains("no event since this command started"));
     for heard in [
-        Heard::Closed("nobody listens".into()),
-        Heard::Open,
-        Heard::Event("peer a connected".into()),
-        Heard::Event("snapshot of batch 200".into()),
+        StreamNews::Closed("nobody listens".into()),
+        StreamNews::Open,
+        StreamNews::Event("peer a connected".into()),
+        StreamNews::Event("snapshot of batch 200".into()),
     ] {
         view.events.hear(heard, at);
     }
@@ -185,12 +185,12 @@ fn events_are_shown() {
     assert!(place("7.0 s         snapshot of batch 200") < place("7.0 s         peer a connected"), "{text}");
     assert!(!text.contains("nobody listens"), "{text}");
     for number in 0..EVENTS_MAX {
-        view.events.hear(Heard::Event(format!("snapshot of batch {number}")), at);
+        view.events.hear(StreamNews::Event(format!("snapshot of batch {number}")), at);
     }
     assert!(
         view.events.told.len() == EVENTS_MAX && !drawn(&mut view, (160, 90)).contains("peer a connected")
     );
-    view.events.hear(Heard::Closed("nobody listens".into()), at);
+    view.events.hear(StreamNews::Closed("nobody listens".into()), at);
     assert!(drawn(&mut view, (160, 90)).contains("no events: nobody listens; asking again"));
 }
 

@@ -16,7 +16,7 @@ use serde_json::json;
 use slipstream_executor::validators::interface::Validators::ValidatorsEvents;
 
 use super::chain::Chain;
-use crate::exit::{Exit, Failed};
+use crate::exit::{CommandFailure, Exit};
 
 /// How long to wait for a batch with the transaction.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -97,7 +97,7 @@ fn wait(chain: &Chain, hash: B256) -> Result<Receipt> {
                  validators list`, and with `slipstream status` whether the chain makes batches",
                 PATIENCE.as_secs()
             );
-            return Err(Failed::new(Exit::TryAgain, text).into());
+            return Err(CommandFailure::new(Exit::TryAgain, text).into());
         }
         thread::sleep(LOOK_PAUSE);
     }

@@ -33,11 +33,11 @@ impl Memory {
     }
 
     /// Takes a share of `bytes` if they are free. A request for more than the whole budget takes the whole.
-    pub(super) fn try_take(self: &Arc<Self>, bytes: usize) -> Option<Share> {
+    pub(super) fn try_take(self: &Arc<Self>, bytes: usize) -> Option<MemoryShare> {
         let bytes = bytes.min(self.bytes_max);
         let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.bytes_max);
         self.used.fetch_update(AcqRel, Acquire, more).ok()?;
-        Some(Share { memory: self.clone(), bytes })
+        Some(MemoryShare { memory: self.clone(), bytes })
     }
 
     /// Blocks until something is released, or for [`LOOK_INTERVAL`].
@@ -53,12 +53,12 @@ impl Memory {
 }
 
 /// Bytes taken from a [`Memory`], released on drop.
-pub(crate) struct Share {
+pub(crate) struct MemoryShare {
     memory: Arc<Memory>,
     bytes: usize,
 }
 
-impl Share {
+impl MemoryShare {
     /// Releases all but `bytes`.
     pub(super) fn shrink_to(&mut self, bytes: usize) {
         let surplus = self.bytes.saturating_sub(bytes);
@@ -68,32 +68,32 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for MemoryShare {
     fn drop(&mut self) {
         self.shrink_to(0);
     }
 }
 
 /// An answer together with the memory that it uses until it is written.
-pub(crate) struct Weighed<T> {
+pub(crate) struct WeighedAnswer<T> {
     answer: T,
-    share: Share,
+    share: MemoryShare,
 }
 
-impl<T> Weighed<T> {
-    pub(super) fn new(answer: T, share: Share) -> Weighed<T> {
-        Weighed { answer, share }
+impl<T> WeighedAnswer<T> {
+    pub(super) fn new(answer: T, share: MemoryShare) -> WeighedAnswer<T> {
+        WeighedAnswer { answer, share }
     }
 }
 
-impl<T> Weighed<Option<T>> {
+impl<T> WeighedAnswer<Option<T>> {
     /// The same answer, if it is `Some`.
-    pub(crate) fn transpose(self) -> Option<Weighed<T>> {
-        Some(Weighed { answer: self.answer?, share: self.share })
+    pub(crate) fn transpose(self) -> Option<WeighedAnswer<T>> {
+        Some(WeighedAnswer { answer: self.answer?, share: self.share })
     }
 }
 
-impl<T: Serialize> Serialize for Weighed<T> {
+impl<T: Serialize> Serialize for WeighedAnswer<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.answer.serialize(serializer)
     }

@@ -15,11 +15,11 @@ use slipstream_fair::Leash;
 use slipstream_storage::Store;
 use slipstream_types::{BatchHeader, BatchNumber, Body, ChainConfig, Receipt, Receipts};
 
-pub(super) use self::memory::Weighed;
+pub(super) use self::memory::WeighedAnswer;
 use self::{
     memory::Memory,
     part::{OpenBody, OpenReceipts},
-    shelf::{Budget, Open, Shelf},
+    shelf::{Budget, OpenPart, Shelf},
 };
 use super::{
     errors::RpcError,
@@ -87,7 +87,7 @@ impl<'a> Reader<'a> {
 
 /// The requested parts of a batch, besides its header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Parts {
+pub(crate) enum BatchParts {
     Body,
     Receipts,
     Both,
@@ -99,8 +99,8 @@ pub(crate) struct Batch {
     pub(crate) header: BatchHeader,
     /// The block's hash, which is the header's digest.
     pub(crate) hash: B256,
-    body: Option<Arc<Open<OpenBody>>>,
-    receipts: Option<Arc<Open<OpenReceipts>>>,
+    body: Option<Arc<OpenPart<OpenBody>>>,
+    receipts: Option<Arc<OpenPart<OpenReceipts>>>,
     senders: Arc<Senders>,
     /// Senders that are known from elsewhere.
     met: Option<Arc<MetSenders>>,
@@ -114,8 +114,8 @@ impl Batch {
         let number = header.number;
         Batch {
             hash: header.digest().into(),
-            body: body.map(|body| Arc::new(Open::alone(number, body))),
-            receipts: receipts.map(|receipts| Arc::new(Open::alone(number, receipts))),
+            body: body.map(|body| Arc::new(OpenPart::alone(number, body))),
+            receipts: receipts.map(|receipts| Arc::new(OpenPart::alone(number, receipts))),
             senders: Arc::new(Senders::new(header.tx_count as usize)),
             met: None,
             to_come: None,
@@ -147,7 +147,7 @@ impl Batch {
         self.body.as_deref().map(|open| &**open).ok_or_else(|| self.missing("transactions"))
     }
 
-    fn open_receipts(&self) -> Result<&Open<OpenReceipts>, RpcError> {
+    fn open_receipts(&self) -> Result<&OpenPart<OpenReceipts>, RpcError> {
         self.receipts.as_deref().ok_or_else(|| self.missing("receipts"))
     }
 
@@ -281,7 +281,7 @@ impl Batches {
     pub(crate) fn get(
         &self,
         number: BatchNumber,
-        parts: Parts,
+        parts: BatchParts,
         reader: Reader<'_>,
     ) -> Result<Option<Batch>, RpcError> {
         let Some(header) = self.store.header(number)? else { return Ok(None) };
@@ -291,13 +291,13 @@ impl Batches {
         }
         let mut batch = Batch::new(header, None, None).knowing(&self.senders);
         // Always in this order, to avoid the same deadlock.
-        if parts != Parts::Body {
+        if parts != BatchParts::Body {
             batch.receipts = self.receipts.get(&self.store, &batch.header, reader)?;
             if batch.receipts.is_none() {
                 batch.to_come = self.to_come()?;
             }
         }
-        if parts != Parts::Receipts {
+        if parts != BatchParts::Receipts {
             self.open_body(&mut batch, reader)?;
         }
         Ok(Some(batch))
@@ -325,7 +325,7 @@ impl Batches {
         weight: Weight,
         reader: Reader<'_>,
         make: impl FnOnce() -> Result<T, RpcError>,
-    ) -> Result<Weighed<T>, RpcError> {
+    ) -> Result<WeighedAnswer<T>, RpcError> {
         let bytes = weight.bytes();
         let is_large = bytes > SMALL_ANSWER_BYTES_MAX;
         if is_large && !reader.is_long {
@@ -341,7 +341,7 @@ impl Batches {
         let memory = &self.answers[usize::from(is_large)];
         loop {
             if let Some(share) = memory.try_take(bytes) {
-                return Ok(Weighed::new(make()?, share));
+                return Ok(WeighedAnswer::new(make()?, share));
             }
             reader.still_waits()?;
             memory.wait();
@@ -351,7 +351,7 @@ impl Batches {
     /// Replaces the open receipts of a batch.
     #[cfg(test)]
     pub fn replace(&self, number: BatchNumber, receipts: Receipts) {
-        self.receipts.replace(Arc::new(Open::alone(number, receipts)));
+        self.receipts.replace(Arc::new(OpenPart::alone(number, receipts)));
     }
 }
 

@@ -21,7 +21,7 @@ use slipstream_types::{BatchHeader, BatchNumber};
 
 use super::{
     Reader,
-    memory::{LOOK_INTERVAL, Memory, Share},
+    memory::{LOOK_INTERVAL, Memory, MemoryShare},
     part::Part,
 };
 use crate::errors::RpcError;
@@ -62,24 +62,24 @@ pub(super) struct Shelf<T> {
 
 struct State<T> {
     opening: BTreeSet<BatchNumber>,
-    shared: HashMap<BatchNumber, Weak<Open<T>>>,
-    kept: [VecDeque<Arc<Open<T>>>; 2],
+    shared: HashMap<BatchNumber, Weak<OpenPart<T>>>,
+    kept: [VecDeque<Arc<OpenPart<T>>>; 2],
 }
 
 /// An open part, until its last holder drops it.
-pub(crate) struct Open<T> {
+pub(crate) struct OpenPart<T> {
     number: BatchNumber,
     part: T,
     pub(super) content_bytes: usize,
     bytes: usize,
-    _share: Option<Share>,
+    _share: Option<MemoryShare>,
 }
 
-impl<T: Part> Open<T> {
+impl<T: Part> OpenPart<T> {
     /// A part outside any shelf.
-    pub(super) fn alone(number: BatchNumber, content: T::Content) -> Open<T> {
+    pub(super) fn alone(number: BatchNumber, content: T::Content) -> OpenPart<T> {
         let part = T::of(content);
-        Open { number, bytes: part.bytes(), part, content_bytes: 0, _share: None }
+        OpenPart { number, bytes: part.bytes(), part, content_bytes: 0, _share: None }
     }
 
     fn is_large(&self) -> bool {
@@ -87,7 +87,7 @@ impl<T: Part> Open<T> {
     }
 }
 
-impl<T> Deref for Open<T> {
+impl<T> Deref for OpenPart<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -118,14 +118,14 @@ impl<T: Part> Shelf<T> {
         store: &Store,
         header: &BatchHeader,
         reader: Reader<'_>,
-    ) -> Result<Option<Arc<Open<T>>>, RpcError> {
+    ) -> Result<Option<Arc<OpenPart<T>>>, RpcError> {
         let number = header.number;
         let content_bytes_max = T::content_bytes_max(header);
         let is_large = content_bytes_max > SMALL_BYTES_MAX;
         let turn = match self.find(number, reader.is_long || !is_large, reader)? {
-            Found::Open(open) if open.is_large() && !reader.is_long => return Err(RpcError::LargeBatch),
-            Found::Open(open) => return Ok(Some(open)),
-            Found::Closed(turn) => turn,
+            Lookup::Open(open) if open.is_large() && !reader.is_long => return Err(RpcError::LargeBatch),
+            Lookup::Open(open) => return Ok(Some(open)),
+            Lookup::Closed(turn) => turn,
         };
         let mut share = self.take(T::UNPACKED_FACTOR * content_bytes_max, is_large, reader)?;
         let Some(blob) = store.blob(T::KIND, number)? else { return Ok(None) };
@@ -141,11 +141,11 @@ impl<T: Part> Shelf<T> {
         drop(blob);
         let bytes = part.bytes();
         share.shrink_to(bytes);
-        Ok(Some(turn.share(Open { number, part, content_bytes, bytes, _share: Some(share) }, reader)))
+        Ok(Some(turn.share(OpenPart { number, part, content_bytes, bytes, _share: Some(share) }, reader)))
     }
 
     /// Returns a part if it is already open.
-    pub(super) fn open_one(&self, number: BatchNumber) -> Option<Arc<Open<T>>> {
+    pub(super) fn open_one(&self, number: BatchNumber) -> Option<Arc<OpenPart<T>>> {
         self.state.try_lock_for(LOCK_MAX)?.find(number)
     }
 
@@ -154,23 +154,23 @@ impl<T: Part> Shelf<T> {
         number: BatchNumber,
         may_open: bool,
         reader: Reader<'_>,
-    ) -> Result<Found<'_, T>, RpcError> {
+    ) -> Result<Lookup<'_, T>, RpcError> {
         let begun = Instant::now();
-        let turn = |is_first| Turn { shelf: self, number, is_first };
+        let turn = |is_first| OpenerTurn { shelf: self, number, is_first };
         loop {
             let mut state = self.lock(reader);
             if let Some(open) = state.as_mut().and_then(|state| state.find(number)) {
-                return Ok(Found::Open(open));
+                return Ok(Lookup::Open(open));
             }
             if !may_open {
                 return Err(RpcError::LargeBatch);
             }
-            let Some(mut state) = state else { return Ok(Found::Closed(turn(false))) };
+            let Some(mut state) = state else { return Ok(Lookup::Closed(turn(false))) };
             if state.opening.insert(number) {
-                return Ok(Found::Closed(turn(true)));
+                return Ok(Lookup::Closed(turn(true)));
             }
             if !reader.is_long && begun.elapsed() >= PATIENCE {
-                return Ok(Found::Closed(turn(false)));
+                return Ok(Lookup::Closed(turn(false)));
             }
             self.changed.wait_for(&mut state, LOOK_INTERVAL);
             drop(state);
@@ -184,7 +184,7 @@ impl<T: Part> Shelf<T> {
     }
 
     /// Reserves memory, waiting until some is free. Cached parts of that size class are evicted first.
-    fn take(&self, bytes: usize, is_large: bool, reader: Reader<'_>) -> Result<Share, RpcError> {
+    fn take(&self, bytes: usize, is_large: bool, reader: Reader<'_>) -> Result<MemoryShare, RpcError> {
         loop {
             if let Some(share) = self.memories[usize::from(is_large)].try_take(bytes) {
                 return Ok(share);
@@ -199,7 +199,7 @@ impl<T: Part> Shelf<T> {
 
     /// Replaces an open part.
     #[cfg(test)]
-    pub(super) fn replace(&self, open: Arc<Open<T>>) {
+    pub(super) fn replace(&self, open: Arc<OpenPart<T>>) {
         let mut state = self.state.lock();
         state.kept.iter_mut().for_each(|kept| kept.retain(|one| one.number != open.number));
         state.shared.insert(open.number, Arc::downgrade(&open));
@@ -221,7 +221,7 @@ impl<T: Part> Shelf<T> {
 }
 
 impl<T> State<T> {
-    fn find(&mut self, number: BatchNumber) -> Option<Arc<Open<T>>> {
+    fn find(&mut self, number: BatchNumber) -> Option<Arc<OpenPart<T>>> {
         let open = self.shared.get(&number)?.upgrade()?;
         for kept in &mut self.kept {
             if let Some(index) = kept.iter().position(|one| one.number == number) {
@@ -233,22 +233,22 @@ impl<T> State<T> {
     }
 }
 
-enum Found<'a, T> {
-    Open(Arc<Open<T>>),
+enum Lookup<'a, T> {
+    Open(Arc<OpenPart<T>>),
     /// The caller must open it.
-    Closed(Turn<'a, T>),
+    Closed(OpenerTurn<'a, T>),
 }
 
 /// The turn of a caller that opens a part. Others wait for the first such caller, until this is dropped.
-struct Turn<'a, T> {
+struct OpenerTurn<'a, T> {
     shelf: &'a Shelf<T>,
     number: BatchNumber,
     is_first: bool,
 }
 
-impl<T: Part> Turn<'_, T> {
+impl<T: Part> OpenerTurn<'_, T> {
     /// Publishes the open part to all waiting callers, and caches it if this reader's parts are cached.
-    fn share(self, open: Open<T>, reader: Reader<'_>) -> Arc<Open<T>> {
+    fn share(self, open: OpenPart<T>, reader: Reader<'_>) -> Arc<OpenPart<T>> {
         let open = Arc::new(open);
         // Freed after the lock is released: a part may have megabytes, and all callers need the lock.
         let mut oldest = Vec::new();
@@ -277,7 +277,7 @@ impl<T: Part> Turn<'_, T> {
     }
 }
 
-impl<T> Drop for Turn<'_, T> {
+impl<T> Drop for OpenerTurn<'_, T> {
     fn drop(&mut self) {
         if self.is_first {
             self.shelf.state.lock().opening.remove(&self.number);

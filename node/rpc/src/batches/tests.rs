@@ -25,12 +25,12 @@ fn a_large_batch_has_one_opener() {
     let number = commit_bomb(&context.store, 6);
     let leash = loose();
     let short = |parts| context.batches.get(number, parts, Reader::on(Lane::Reads, &leash));
-    assert!(matches!(short(Parts::Receipts), Err(RpcError::LargeBatch)));
+    assert!(matches!(short(BatchParts::Receipts), Err(RpcError::LargeBatch)));
     assert_eq!(opens(&context), [0, 0], "the header told");
     thread::scope(|scope| {
         let read = || {
             let leash = loose();
-            let batch = context.batches.get(number, Parts::Both, Reader::long(&leash)).unwrap().unwrap();
+            let batch = context.batches.get(number, BatchParts::Both, Reader::long(&leash)).unwrap().unwrap();
             assert_eq!(batch.receipt(6).unwrap().unwrap().logs.len(), 1);
             assert!(context.batches.receipts.used_bytes()[1] <= RECEIPTS[1].open_bytes_max);
         };
@@ -41,8 +41,8 @@ fn a_large_batch_has_one_opener() {
     let [small, large] = context.batches.receipts.kept_bytes();
     assert!(small == 0 && (weight..weight + (1 << 20)).contains(&large), "{small} {large}");
     assert_eq!(context.batches.receipts.used_bytes(), [0, large]);
-    assert!(matches!(short(Parts::Receipts), Err(RpcError::LargeBatch)), "it is open, and large");
-    assert!(short(Parts::Body).unwrap().unwrap().body().is_ok(), "the body is small");
+    assert!(matches!(short(BatchParts::Receipts), Err(RpcError::LargeBatch)), "it is open, and large");
+    assert!(short(BatchParts::Body).unwrap().unwrap().body().is_ok(), "the body is small");
     assert_eq!(opens(&context), [1, 1]);
 }
 
@@ -52,7 +52,8 @@ fn large_batches_drive_out_no_small_ones() {
     let context = context();
     let small = commit_bomb(&context.store, 0);
     let leash = loose();
-    let get = |number| context.batches.get(number, Parts::Receipts, Reader::long(&leash)).unwrap().unwrap();
+    let get =
+        |number| context.batches.get(number, BatchParts::Receipts, Reader::long(&leash)).unwrap().unwrap();
     drop(get(small));
     let large = commit_bomb(&context.store, 6);
     drop(get(large));
@@ -65,7 +66,7 @@ fn large_batches_drive_out_no_small_ones() {
     assert_eq!(context.batches.receipts.used_bytes(), context.batches.receipts.kept_bytes());
     // A passing reader leaves nothing in the cache.
     let passed = commit_bomb(&context.store, 0);
-    drop(context.batches.get(passed, Parts::Both, Reader::passing(&leash)).unwrap());
+    drop(context.batches.get(passed, BatchParts::Both, Reader::passing(&leash)).unwrap());
     assert!(context.batches.receipts.open_one(passed).is_none());
 }
 
@@ -80,7 +81,7 @@ fn readers_wait_for_memory() {
             let context = &context;
             scope.spawn(move || {
                 let leash = loose();
-                let batch = context.batches.get(*number, Parts::Receipts, Reader::long(&leash));
+                let batch = context.batches.get(*number, BatchParts::Receipts, Reader::long(&leash));
                 assert_eq!(batch.unwrap().unwrap().receipt(0).unwrap().unwrap().logs.len(), BOMB_LOGS);
                 assert!(context.batches.receipts.used_bytes()[1] <= RECEIPTS[1].open_bytes_max);
             });
@@ -102,9 +103,9 @@ fn only_what_is_asked_for_is_opened() {
     let number = commit(&context.store, raws, receipts, 50 * 21_000);
     let leash = loose();
     let reader = Reader::on(Lane::Reads, &leash);
-    drop(context.batches.get(number, Parts::Receipts, reader).unwrap());
+    drop(context.batches.get(number, BatchParts::Receipts, reader).unwrap());
     assert_eq!(opens(&context), [1, 0]);
-    let batch = context.batches.get(number, Parts::Body, reader).unwrap().unwrap();
+    let batch = context.batches.get(number, BatchParts::Body, reader).unwrap().unwrap();
     assert_eq!(batch.transaction_hash(31), Some(hashes[31]));
     assert_eq!(batch.open_body().unwrap().hashed(), 1);
     assert_eq!(opens(&context), [1, 1]);

@@ -26,7 +26,7 @@ use super::{
 
 /// `eth_call`
 pub(super) fn call(context: &RpcContext, params: &Params<'_>, asker: &CallContext<'_>) -> RpcResult<Bytes> {
-    let Asked { view, env, request } = Asked::read(context, params)?;
+    let CallParams { view, env, request } = CallParams::read(context, params)?;
     let outcome = execute(&view, &env, &request, &context.interrupt(asker));
     let outcome = outcome.map_err(|error| context.execute_error(error, asker))?;
     RpcError::check_output(&outcome.output)?;
@@ -42,7 +42,7 @@ pub(super) fn call(context: &RpcContext, params: &Params<'_>, asker: &CallContex
 
 /// `eth_estimateGas`
 pub(super) fn estimate(context: &RpcContext, params: &Params<'_>, asker: &CallContext<'_>) -> RpcResult<U64> {
-    let Asked { view, env, request } = Asked::read(context, params)?;
+    let CallParams { view, env, request } = CallParams::read(context, params)?;
     match estimate_gas(&view, &env, &request, &context.interrupt(asker)) {
         Ok(gas) => Ok(U64::from(gas)),
         Err(EstimateError::Reverted { output, reason }) => {
@@ -55,14 +55,14 @@ pub(super) fn estimate(context: &RpcContext, params: &Params<'_>, asker: &CallCo
 }
 
 /// The parameters of one call.
-pub(super) struct Asked {
+pub(super) struct CallParams {
     pub(super) view: View,
     pub(super) env: BatchEnv,
     pub(super) request: CallRequest,
 }
 
-impl Asked {
-    pub(super) fn read(context: &RpcContext, params: &Params<'_>) -> Result<Asked, RpcError> {
+impl CallParams {
+    pub(super) fn read(context: &RpcContext, params: &Params<'_>) -> Result<CallParams, RpcError> {
         let (object, id, accounts, block): (
             CallObject,
             Option<BlockParam>,
@@ -77,7 +77,7 @@ impl Asked {
         let request = CallRequest { overrides, ..object.into_request(context.chain.chain_id)? };
         let view = context.state_at(id)?;
         let env = context.env(&view, id);
-        Ok(Asked { view, env, request })
+        Ok(CallParams { view, env, request })
     }
 }
 

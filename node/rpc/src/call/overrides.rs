@@ -39,7 +39,7 @@ type Slots = BTreeMap<Strict<B256>, Strict<B256>>;
 
 /// The totals of the overrides read so far in a request.
 #[derive(Default)]
-pub(crate) struct Overridden {
+pub(crate) struct OverrideTotals {
     accounts: usize,
     slots: usize,
     code_bytes: usize,
@@ -49,7 +49,7 @@ impl AccountsObject {
     /// # Errors
     /// If there are too many accounts or slots or too much code, or if an override cannot be applied.
     pub(crate) fn into_overrides(self) -> Result<BTreeMap<Address, AccountOverride>, RpcError> {
-        self.into_overrides_beside(&mut Overridden::default())
+        self.into_overrides_beside(&mut OverrideTotals::default())
     }
 
     /// The same for one of several such objects in a request, which share the limits.
@@ -58,7 +58,7 @@ impl AccountsObject {
     /// As [`AccountsObject::into_overrides`].
     pub(crate) fn into_overrides_beside(
         self,
-        before: &mut Overridden,
+        before: &mut OverrideTotals,
     ) -> Result<BTreeMap<Address, AccountOverride>, RpcError> {
         let slots = |account: &AccountObject| {
             [&account.state, &account.state_diff].into_iter().flatten().map(BTreeMap::len).sum::<usize>()

@@ -1,4 +1,4 @@
-//! [`Arrived`]: the transactions that reached the pool, in the form that sockets send.
+//! [`RecentArrivals`]: the transactions that reached the pool, in the form that sockets send.
 //!
 //! ```text
 //!  pool ─▶ copied, on a thread of the node's own ─▶ shown, on a low-priority one ─▶ ring ─▶ every subscription, at its own place
@@ -66,7 +66,7 @@ fn hash_text(hash: &B256) -> Arc<str> {
 }
 
 /// The latest arrivals, by their numbers in the pool.
-pub(crate) struct Arrived {
+pub(crate) struct RecentArrivals {
     hashes_max: usize,
     whole_bytes_max: usize,
     /// Locked only by low-priority threads, except in tests, and held only while pointers are copied.
@@ -86,15 +86,15 @@ struct Ring {
     skipped: u64,
 }
 
-impl Arrived {
+impl RecentArrivals {
     /// An empty ring that starts at the number `end`.
-    pub(super) fn new(end: u64) -> Arrived {
-        Arrived::bounded(end, HASHES_MAX, WHOLE_BYTES_MAX)
+    pub(super) fn new(end: u64) -> RecentArrivals {
+        RecentArrivals::bounded(end, HASHES_MAX, WHOLE_BYTES_MAX)
     }
 
-    fn bounded(end: u64, hashes_max: usize, whole_bytes_max: usize) -> Arrived {
+    fn bounded(end: u64, hashes_max: usize, whole_bytes_max: usize) -> RecentArrivals {
         let ring = Mutex::new(Ring { end, skipped: end, ..Ring::default() });
-        Arrived { hashes_max, whole_bytes_max, ring, end: AtomicU64::new(end) }
+        RecentArrivals { hashes_max, whole_bytes_max, ring, end: AtomicU64::new(end) }
     }
 
     /// The number after the last arrival.
@@ -205,7 +205,7 @@ mod tests {
     fn who_lags_falls_out_of_a_bounded_ring() {
         let all = arrivals(1..11);
         let weight = all[0].weight();
-        let arrived = Arrived::bounded(100, 6, 3 * weight + weight / 2);
+        let arrived = RecentArrivals::bounded(100, 6, 3 * weight + weight / 2);
         assert_eq!(arrived.hashes(100, 9), Some((100, vec![])));
         arrived.push(all[..2].to_vec());
         assert_eq!((arrived.end(), arrived.hashes(100, 9)), (102, Some((100, hashes(&all[..2])))));
@@ -225,7 +225,7 @@ mod tests {
     /// Goal: arrivals from before a listener starts are no loss for it; lost arrivals are a loss for all listeners.
     #[test]
     fn what_is_skipped_is_not_lost() {
-        let (all, arrived) = (arrivals(1..4), Arrived::new(7));
+        let (all, arrived) = (arrivals(1..4), RecentArrivals::new(7));
         arrived.push(all[..1].to_vec());
         arrived.skip(20);
         assert_eq!(arrived.hashes(8, 9), Some((20, vec![])));
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn hashes_go_on_without_the_whole() {
         let all = arrivals(1..7);
-        let arrived = Arrived::bounded(0, 5, 1 << 20);
+        let arrived = RecentArrivals::bounded(0, 5, 1 << 20);
         arrived.push(all[..2].to_vec());
         let known: Vec<_> = all[2..4].iter().map(|arrival| arrival.transaction.hash).collect();
         arrived.push_hashes(&known);

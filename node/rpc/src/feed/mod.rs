@@ -32,17 +32,17 @@ use alloy_primitives::B256;
 use parking_lot::Mutex;
 use quick_cache::{Weighter, sync::Cache};
 use slipstream_consensus::Pool;
-use slipstream_fair::Room;
+use slipstream_fair::Quota;
 use slipstream_storage::{StorageError, Store};
 use slipstream_types::{BatchNumber, ChainConfig};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::{arrived::Arrived, receipts::Waiting};
-pub(crate) use self::{kind::SubscriptionKind, receipts::Awaited};
+use self::{arrived::RecentArrivals, receipts::Waiting};
+pub(crate) use self::{kind::SubscriptionKind, receipts::ReceiptWait};
 use super::{
     RpcContext,
-    batches::{Batch, Parts, Reader},
+    batches::{Batch, BatchParts, Reader},
     blocks,
     errors::RpcError,
     logs::bloom,
@@ -77,14 +77,14 @@ impl Head {
 }
 
 /// A batch's logs that match some criteria, as JSON.
-pub(super) type Matched = Arc<[Arc<str>]>;
+pub(super) type MatchedLogs = Arc<[Arc<str>]>;
 
 /// Weighs cached texts by their bytes.
 #[derive(Clone)]
 pub(super) struct Bytes;
 
-impl Weighter<(BatchNumber, B256), Matched> for Bytes {
-    fn weight(&self, _: &(BatchNumber, B256), logs: &Matched) -> u64 {
+impl Weighter<(BatchNumber, B256), MatchedLogs> for Bytes {
+    fn weight(&self, _: &(BatchNumber, B256), logs: &MatchedLogs) -> u64 {
         KEPT_BYTES + logs.iter().map(|log| KEPT_BYTES + log.len() as u64).sum::<u64>()
     }
 }
@@ -97,15 +97,15 @@ pub struct Feed {
     syncing: watch::Sender<Syncing>,
     heads: Mutex<BTreeMap<BatchNumber, Arc<Head>>>,
     /// The latest arrivals in the pool.
-    pub(super) pending: Arrived,
+    pub(super) pending: RecentArrivals,
     /// By batch, and by the id of the criteria.
-    pub(super) matches: Cache<(BatchNumber, B256), Matched, Bytes>,
+    pub(super) matches: Cache<(BatchNumber, B256), MatchedLogs, Bytes>,
     waiting: Waiting,
     listeners: [AtomicUsize; SubscriptionKind::ALL.len()],
     /// The number of listeners for full transactions.
     whole_listeners: AtomicUsize,
     /// The memory for the subscriptions' criteria.
-    pub(super) room: Room,
+    pub(super) room: Quota,
     stopping: CancellationToken,
 }
 
@@ -113,20 +113,20 @@ pub struct Feed {
 pub(super) type Syncing = Option<(bool, Arc<str>)>;
 
 /// The current position of each kind of news.
-pub(super) struct Now {
+pub(super) struct NewsPositions {
     pub(super) tip: BatchNumber,
     pub(super) arrived: u64,
     pub(super) syncing: Syncing,
 }
 
 /// Signals fresh news.
-pub struct News {
+pub struct NewsSignal {
     tip: watch::Receiver<BatchNumber>,
     arrived: watch::Receiver<u64>,
     syncing: watch::Receiver<Syncing>,
 }
 
-impl News {
+impl NewsSignal {
     /// Returns when there is news since the last call; never returns after the feed has ended.
     pub async fn changed(&mut self) {
         let changed = tokio::select! {
@@ -141,15 +141,15 @@ impl News {
 }
 
 /// A listener's registration, until this is dropped.
-pub(super) struct Listens {
+pub(super) struct ListenerRegistration {
     feed: Arc<Feed>,
     kind: SubscriptionKind,
     is_whole: bool,
 }
 
-impl Listens {
+impl ListenerRegistration {
     /// Listens for full transactions, not only for their hashes.
-    pub(super) fn whole(mut self) -> Listens {
+    pub(super) fn whole(mut self) -> ListenerRegistration {
         if !std::mem::replace(&mut self.is_whole, true) {
             self.feed.whole_listeners.fetch_add(1, Ordering::SeqCst);
         }
@@ -157,7 +157,7 @@ impl Listens {
     }
 }
 
-impl Drop for Listens {
+impl Drop for ListenerRegistration {
     fn drop(&mut self) {
         self.feed.listeners[self.kind as usize].fetch_sub(1, Ordering::SeqCst);
         if self.is_whole {
@@ -180,12 +180,12 @@ impl Feed {
             syncing: watch::Sender::new(None),
             pool,
             heads: Mutex::default(),
-            pending: Arrived::new(arrivals),
+            pending: RecentArrivals::new(arrivals),
             matches: Cache::with_weighter(KEPT_EXPECTED, MATCHES_BYTES_MAX, Bytes),
             waiting: Waiting::default(),
             listeners: Default::default(),
             whole_listeners: AtomicUsize::new(0),
-            room: Room::new(SUBSCRIPTIONS_BYTES_MAX, SUBSCRIPTIONS_BYTES_RESERVED),
+            room: Quota::new(SUBSCRIPTIONS_BYTES_MAX, SUBSCRIPTIONS_BYTES_RESERVED),
             stopping: CancellationToken::new(),
         }))
     }
@@ -211,23 +211,23 @@ impl Feed {
 
     /// Registers a listener for a kind of news. A caller must register before it reads its position, or it misses the
     /// news in between.
-    pub(super) fn listen(self: &Arc<Self>, kind: SubscriptionKind) -> Listens {
+    pub(super) fn listen(self: &Arc<Self>, kind: SubscriptionKind) -> ListenerRegistration {
         self.listeners[kind as usize].fetch_add(1, Ordering::SeqCst);
-        Listens { feed: self.clone(), kind, is_whole: false }
+        ListenerRegistration { feed: self.clone(), kind, is_whole: false }
     }
 
     /// Returns a signal that fires on news later than now.
-    pub fn news(&self) -> News {
-        News {
+    pub fn news(&self) -> NewsSignal {
+        NewsSignal {
             tip: self.tip.subscribe(),
             arrived: self.arrived.subscribe(),
             syncing: self.syncing.subscribe(),
         }
     }
 
-    pub(super) fn now(&self) -> Now {
+    pub(super) fn now(&self) -> NewsPositions {
         let (tip, arrived) = (*self.tip.borrow(), *self.arrived.borrow());
-        Now { tip, arrived, syncing: self.syncing.borrow().clone() }
+        NewsPositions { tip, arrived, syncing: self.syncing.borrow().clone() }
     }
 
     /// The number after the last announced arrival.
@@ -249,7 +249,7 @@ impl Feed {
         if let Some(head) = self.head(number) {
             return Ok(Some(head));
         }
-        let batch = context.batches.get(number, Parts::Receipts, Reader::NODE)?;
+        let batch = context.batches.get(number, BatchParts::Receipts, Reader::NODE)?;
         let Some(batch) = batch else { return Ok(None) };
         let head = Arc::new(Head::of(&context.chain, &batch)?);
         self.keep(number, head.clone());

@@ -66,7 +66,7 @@ impl Waiting {
 }
 
 /// A caller's wait for the receipt of a transaction, until this is dropped.
-pub struct Awaited {
+pub struct ReceiptWait {
     feed: Arc<Feed>,
     pub(crate) hash: B256,
     /// The longest time to wait.
@@ -76,15 +76,15 @@ pub struct Awaited {
 
 impl Feed {
     /// Starts to wait. Call before the transaction is sent, or its batch might be missed.
-    pub(crate) fn await_receipt(self: &Arc<Self>, hash: B256, time: Duration) -> Awaited {
+    pub(crate) fn await_receipt(self: &Arc<Self>, hash: B256, time: Duration) -> ReceiptWait {
         // Counted first: the feed checks only the count.
         self.waiting.count.fetch_add(1, Ordering::SeqCst);
         let included = self.waiting.awaited.lock().of(hash);
-        Awaited { feed: self.clone(), hash, time, included }
+        ReceiptWait { feed: self.clone(), hash, time, included }
     }
 }
 
-impl Awaited {
+impl ReceiptWait {
     /// Returns when a batch has the transaction, when the time is over, or when the node stops.
     pub async fn over(&self) {
         tokio::select! {
@@ -95,7 +95,7 @@ impl Awaited {
     }
 }
 
-impl Drop for Awaited {
+impl Drop for ReceiptWait {
     fn drop(&mut self) {
         self.feed.waiting.count.fetch_sub(1, Ordering::SeqCst);
     }

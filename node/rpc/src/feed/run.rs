@@ -8,7 +8,7 @@ use std::{
 
 use alloy_primitives::B256;
 use serde_json::json;
-use slipstream_base::sparse::Sparse;
+use slipstream_base::log_rate_limit::LogRateLimit;
 use slipstream_executor::Transaction;
 use slipstream_fair::{Blocking, Origin, Rank, WorkError};
 use slipstream_types::BatchNumber;
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Feed, HEADS_MAX, Head, SubscriptionKind, arrived::Arrival};
 use crate::{
     RpcContext,
-    batches::{Parts, Reader},
+    batches::{BatchParts, Reader},
     errors::RpcError,
     syncing,
 };
@@ -133,7 +133,7 @@ impl Feed {
     ) -> Result<Vec<(BatchNumber, Arc<Head>)>, RpcError> {
         let mut heads = Vec::new();
         for number in told.next().max(last.before(HEADS_MAX - 1)).through(last) {
-            let parts = if self.waiting.is_empty() { Parts::Receipts } else { Parts::Both };
+            let parts = if self.waiting.is_empty() { BatchParts::Receipts } else { BatchParts::Both };
             if let Some(batch) = context.batches.get(number, parts, Reader::NODE)? {
                 self.waiting.tell(batch.hashes());
                 heads.push((number, Arc::new(Head::of(&context.chain, &batch)?)));
@@ -212,7 +212,7 @@ fn look(context: &RpcContext) -> Result<(bool, Arc<str>), RpcError> {
 
 /// Returns the value, or logs the failure. The feed's reader then builds the value again and reports its error.
 fn made<T>(made: Result<Result<T, RpcError>, WorkError>) -> Option<T> {
-    static FAILURES: Sparse = Sparse::new();
+    static FAILURES: LogRateLimit = LogRateLimit::per_second();
     let reason = match made {
         Ok(Ok(made)) => return Some(made),
         Ok(Err(error)) => error.to_string(),

@@ -65,7 +65,7 @@ impl Section {
 
 /// The section that is being filled.
 #[derive(Default)]
-struct Open {
+struct OpenSection {
     /// The section's number; `None` until the first turn has found where to begin.
     number: Option<u64>,
     blooms: Vec<BatchBloom>,
@@ -78,7 +78,7 @@ struct Open {
 /// The index of logs, as the module describes.
 pub struct LogIndex {
     store: Store,
-    open: Mutex<Open>,
+    open: Mutex<OpenSection>,
 }
 
 /// The first and the last record name of the sections that contain batches after `number`.
@@ -199,7 +199,11 @@ impl LogIndex {
                 let from = from.and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?)));
                 {
                     let mut open = self.open.lock();
-                    *open = Open { number: Some(missing), kept_from: open.kept_from, ..Open::default() };
+                    *open = OpenSection {
+                        number: Some(missing),
+                        kept_from: open.kept_from,
+                        ..OpenSection::default()
+                    };
                 }
                 self.put_made_from(from.unwrap_or(first))?;
                 missing

@@ -20,15 +20,15 @@ use jsonrpsee_types::Params;
 use slipstream_fair::Leash;
 use slipstream_types::BatchNumber;
 
-pub(crate) use self::filters::Poll;
-use self::search::{Found, Search};
+pub(crate) use self::filters::PendingPoll;
+use self::search::{FoundLogs, Search};
 pub use self::{
     filters::Filters,
     index::{LogIndex, records_behind as log_records_behind},
 };
 pub(super) use self::{
     filters::check_watchable,
-    search::{Budget, Criteria, End, Place},
+    search::{Budget, Criteria, LogPosition, SearchEnd},
     wanted::Wanted,
 };
 use super::{
@@ -57,17 +57,18 @@ fn all(
     budget: Budget,
 ) -> Result<Vec<Log>, RpcError> {
     let (first, last) = range(context, criteria.filter())?;
-    let Found { logs, end } = context.search(criteria, leash).run(Place::before(first), last, budget)?;
+    let FoundLogs { logs, end } =
+        context.search(criteria, leash).run(LogPosition::before(first), last, budget)?;
     let (reason, fits) = match end {
-        End::Reached => return Ok(logs),
-        End::Results(place) => {
+        SearchEnd::Reached => return Ok(logs),
+        SearchEnd::Results(place) => {
             let reason = format!(
                 "query returned more than {} results or {} bytes of data",
                 budget.logs, budget.data_bytes
             );
             (reason, place.batch)
         }
-        End::Work(batch) => (
+        SearchEnd::Work(batch) => (
             "query exceeds the limit of what one call may read: the block range is too large".to_owned(),
             batch,
         ),

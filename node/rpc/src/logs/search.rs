@@ -12,7 +12,7 @@ use super::{
     index::{LogIndex, Section, batches_of, section_of},
 };
 use crate::{
-    batches::{Batches, Parts, Reader},
+    batches::{BatchParts, Batches, Reader},
     errors::RpcError,
     transactions::to_log,
 };
@@ -90,33 +90,33 @@ impl Criteria {
 
 /// A position between logs: after the first `logs` logs of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Place {
+pub(crate) struct LogPosition {
     pub(crate) batch: BatchNumber,
     pub(crate) logs: u64,
 }
 
-impl Place {
-    pub(crate) fn before(batch: BatchNumber) -> Place {
-        Place { batch, logs: 0 }
+impl LogPosition {
+    pub(crate) fn before(batch: BatchNumber) -> LogPosition {
+        LogPosition { batch, logs: 0 }
     }
 }
 
 /// Why a search ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum End {
+pub(crate) enum SearchEnd {
     /// The whole requested range was searched.
     Reached,
     /// The next log would exceed the limit on logs or bytes. It follows this position.
-    Results(Place),
+    Results(LogPosition),
     /// The work budget ran out before this batch.
     Work(BatchNumber),
 }
 
 /// The logs that were found, in ledger order.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundLogs {
     pub(crate) logs: Vec<Log>,
-    pub(crate) end: End,
+    pub(crate) end: SearchEnd,
 }
 
 /// The parameters of a search.
@@ -158,34 +158,39 @@ impl Progress {
 
 impl Search<'_> {
     /// Searches from a position to the end of batch `to`.
-    pub(crate) fn run(&self, from: Place, to: BatchNumber, budget: Budget) -> Result<Found, RpcError> {
+    pub(crate) fn run(
+        &self,
+        from: LogPosition,
+        to: BatchNumber,
+        budget: Budget,
+    ) -> Result<FoundLogs, RpcError> {
         let mut progress = Progress { budget, logs: Vec::new(), work_bytes: 0, data_bytes: 0 };
-        let mut end = End::Reached;
+        let mut end = SearchEnd::Reached;
         if from.batch <= to {
             for section in section_of(from.batch)..=section_of(to) {
                 end = self.section(section, from, to, &mut progress)?;
-                if end != End::Reached {
+                if end != SearchEnd::Reached {
                     break;
                 }
             }
         }
-        Ok(Found { logs: progress.logs, end })
+        Ok(FoundLogs { logs: progress.logs, end })
     }
 
     fn section(
         &self,
         number: u64,
-        from: Place,
+        from: LogPosition,
         to: BatchNumber,
         progress: &mut Progress,
-    ) -> Result<End, RpcError> {
+    ) -> Result<SearchEnd, RpcError> {
         let all = batches_of(number);
         let (first, last) = ((*all.start()).max(from.batch), (*all.end()).min(to));
         let section = self.index.section(number)?;
         let values = self.criteria.values();
         let probes = PROBE_COST_BYTES * values * (last.since(first) + 1) as usize;
         if !progress.work(SECTION_COST_BYTES + section.bytes() / LOOKED_AT_SHARE + probes) {
-            return Ok(End::Work(first));
+            return Ok(SearchEnd::Work(first));
         }
         for number in first.through(last) {
             if self.leash.is_cut() {
@@ -196,11 +201,11 @@ impl Search<'_> {
             }
             let skipped = if number == from.batch { from.logs } else { 0 };
             let end = self.batch(number, skipped, progress)?;
-            if end != End::Reached {
+            if end != SearchEnd::Reached {
                 return Ok(end);
             }
         }
-        Ok(End::Reached)
+        Ok(SearchEnd::Reached)
     }
 
     fn may_match(&self, section: &Section, number: BatchNumber) -> bool {
@@ -208,29 +213,34 @@ impl Search<'_> {
     }
 
     /// Examines each log of a batch; its transactions are read only if there is a log to return.
-    fn batch(&self, number: BatchNumber, skipped: u64, progress: &mut Progress) -> Result<End, RpcError> {
+    fn batch(
+        &self,
+        number: BatchNumber,
+        skipped: u64,
+        progress: &mut Progress,
+    ) -> Result<SearchEnd, RpcError> {
         let batch = match self.batches.recent(number)? {
             Some(batch) => batch,
             None => {
                 if !progress.work(HEADER_COST_BYTES) {
-                    return Ok(End::Work(number));
+                    return Ok(SearchEnd::Work(number));
                 }
                 let reader = Reader::passing(self.leash);
-                let batch = self.batches.get(number, Parts::Receipts, reader)?;
+                let batch = self.batches.get(number, BatchParts::Receipts, reader)?;
                 let mut batch = batch.ok_or_else(|| self.not_stored(number))?;
                 if batch.is_empty() {
-                    return Ok(End::Reached);
+                    return Ok(SearchEnd::Reached);
                 }
                 let receipts = batch.receipts().map_err(|_| self.not_stored(number))?;
                 if !progress.work(OPENING_BYTES + batch.receipts_bytes()) {
-                    return Ok(End::Work(number));
+                    return Ok(SearchEnd::Work(number));
                 }
                 let mut logs = receipts.receipts.iter().flat_map(|receipt| &receipt.logs);
                 if !logs.any(|log| self.criteria.matches(log)) {
-                    return Ok(End::Reached);
+                    return Ok(SearchEnd::Reached);
                 }
                 if !progress.work(batch.header.tx_bytes as usize) {
-                    return Ok(End::Work(number));
+                    return Ok(SearchEnd::Work(number));
                 }
                 self.batches.open_body(&mut batch, reader)?;
                 batch
@@ -241,12 +251,12 @@ impl Search<'_> {
                 if at >= skipped && self.criteria.matches(log) {
                     batch.body()?;
                     if !progress.take(to_log(&batch, index, log, at)) {
-                        return Ok(End::Results(Place { batch: number, logs: at }));
+                        return Ok(SearchEnd::Results(LogPosition { batch: number, logs: at }));
                     }
                 }
             }
         }
-        Ok(End::Reached)
+        Ok(SearchEnd::Reached)
     }
 
     fn not_stored(&self, number: BatchNumber) -> RpcError {

@@ -6,7 +6,7 @@ use alloy_primitives::{Address, B256};
 use alloy_rpc_types_eth::Filter;
 use proptest::{collection::vec, prelude::*};
 use serde_json::{Value, json};
-use slipstream_fair::{Origin, Probation, Room};
+use slipstream_fair::{Origin, Probation, Quota};
 use slipstream_storage::{CommitBatch, Store};
 use slipstream_types::{
     BatchHeader, Blob, BlobKind, Body, Delta, Digest, Log, Receipt, Receipts,
@@ -57,12 +57,12 @@ impl Chain {
         self.context.log_index.fill(&CancellationToken::new()).unwrap();
     }
 
-    fn found(&self, filter: &Filter, range: Range<u64>, budget: Budget) -> Found {
+    fn found(&self, filter: &Filter, range: Range<u64>, budget: Budget) -> FoundLogs {
         let criteria = Criteria::new(filter.clone());
         let leash = loose();
         let search = self.context.search(&criteria, &leash);
         search
-            .run(Place::before(BatchNumber::new(range.start)), BatchNumber::new(range.end - 1), budget)
+            .run(LogPosition::before(BatchNumber::new(range.start)), BatchNumber::new(range.end - 1), budget)
             .unwrap()
     }
 
@@ -152,13 +152,13 @@ proptest! {
                 let first = *first.min(&head);
                 let range = first..(first + len).min(head + 1);
                 let found = chain.found(&filter, range.clone(), MUCH);
-                prop_assert_eq!(found.end, End::Reached);
+                prop_assert_eq!(found.end, SearchEnd::Reached);
                 prop_assert_eq!(places(&found.logs), chain.scanned(&filter, &range));
 
                 let budget = Budget { logs: *step, data_bytes: 30, work_bytes: 40 << 10 };
                 let (criteria, leash) =
                     (Criteria::new(filter.clone()), loose());
-                let (mut place, mut parts) = (Place::before(BatchNumber::GENESIS), Vec::new());
+                let (mut place, mut parts) = (LogPosition::before(BatchNumber::GENESIS), Vec::new());
                 while place.batch.get() <= head {
                     parts.extend(
                         filters::new_logs(&chain.context, &criteria, &mut place, &leash, budget).unwrap(),
@@ -186,11 +186,11 @@ fn batches_that_cannot_match_are_not_opened() {
     let budget = Budget { work_bytes: 4 * ((1 << 10) + 64 + 2 * SECTION_BATCHES as usize), ..MUCH };
     let absent = filter(&[9], &[]);
     let without = chain.found(&absent, 0..head + 1, budget);
-    assert!(matches!(without.end, End::Work(_)), "nothing is indexed yet");
+    assert!(matches!(without.end, SearchEnd::Work(_)), "nothing is indexed yet");
     chain.index();
     for _ in 0..2 {
         let found = chain.found(&absent, 0..head + 1, budget);
-        assert_eq!((found.end, found.logs.len()), (End::Reached, 0));
+        assert_eq!((found.end, found.logs.len()), (SearchEnd::Reached, 0));
         // As after a start: only the open section is rebuilt.
         chain.context.log_index = std::sync::Arc::new(LogIndex::new(chain.context.store.clone()));
         chain.index();
@@ -211,10 +211,10 @@ fn filters_know_the_place_of_a_topic() {
     chain.index();
     let budget = Budget { work_bytes: 2 << 10, ..MUCH };
     for none in [filter(&[1], &[vec![3]]), filter(&[], &[vec![], vec![2]]), filter(&[2], &[])] {
-        assert_eq!(chain.found(&none, 0..3, budget).end, End::Reached);
+        assert_eq!(chain.found(&none, 0..3, budget).end, SearchEnd::Reached);
     }
-    assert!(matches!(chain.found(&filter(&[1], &[vec![2]]), 0..3, budget).end, End::Work(_)));
-    assert_eq!(chain.found(&filter(&[], &[]), 2..3, budget).end, End::Reached);
+    assert!(matches!(chain.found(&filter(&[1], &[vec![2]]), 0..3, budget).end, SearchEnd::Work(_)));
+    assert_eq!(chain.found(&filter(&[], &[]), 2..3, budget).end, SearchEnd::Reached);
 }
 
 /// Goal: stored filters keep their form. Another form needs another record name.
@@ -268,7 +268,7 @@ fn a_search_ends_when_nobody_waits() {
     let criteria = Criteria::new(Filter::new());
     let leash = loose_until(gone);
     let search = chain.context.search(&criteria, &leash);
-    let ended = search.run(Place::before(BatchNumber::GENESIS), BatchNumber::new(1), MUCH);
+    let ended = search.run(LogPosition::before(BatchNumber::GENESIS), BatchNumber::new(1), MUCH);
     assert!(matches!(ended, Err(RpcError::NobodyWaits)), "{ended:?}");
 }
 
@@ -351,7 +351,7 @@ async fn a_poll_that_begins_again_loses_nothing() {
     let rpc = Fixture(crate::table(context));
     let id = rpc.result("eth_newFilter", json!([{}])).await;
     commit(&store, &[vec![log(1, &[], 0)]]);
-    let room = Room::new(2, 0);
+    let room = Quota::new(2, 0);
     let mut place = room.share(Origin::Trusted);
     assert!(place.grow_to(1));
     let probation = Probation::new(place, room.share(Origin::Trusted));

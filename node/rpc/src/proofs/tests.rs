@@ -1,7 +1,9 @@
 //! Goal: a light client can verify a node's answers, and the node reports what it cannot prove.
 
 use serde_json::{Value, json};
-use slipstream_light::{AccountProof, At, EpochChanges, LightClient, Question, SLOTS_MAX, WaypointProof};
+use slipstream_light::{
+    AccountProof, BatchTag, EpochChanges, LightClient, Question, SLOTS_MAX, WaypointProof,
+};
 use slipstream_storage::{CommitBatch, Store};
 use slipstream_types::{
     AccountValue, Address, B256, BatchHeader, BatchNumber, Blob, BlobKind, Delta, Epoch, StateKey,
@@ -55,7 +57,7 @@ fn verify(store: &Store, answer: &Value, address: Address, batch: u64) -> slipst
     let mut client = LightClient::from_genesis(&store.genesis().unwrap()).unwrap();
     client.learn(&store.epoch_ends(Epoch(0), 9).unwrap()).unwrap();
     let proof = AccountProof::from_json(&answer.to_string()).unwrap();
-    let question = Question { address, slots: &slots(), at: At::Batch(BatchNumber::new(batch)) };
+    let question = Question { address, slots: &slots(), at: BatchTag::Batch(BatchNumber::new(batch)) };
     client.verify(&question, &proof).unwrap()
 }
 

@@ -12,7 +12,7 @@ use slipstream_types::{BatchNumber, ChainConfig};
 
 use self::{
     answer::SimulatedBlock,
-    request::{Asked, BlockAsked},
+    request::{BlockAsked, SimulationRequest},
 };
 use super::{
     RpcContext,
@@ -51,7 +51,8 @@ pub(super) fn simulate(
     params: &Params<'_>,
     asker: &CallContext<'_>,
 ) -> RpcResult<Vec<SimulatedBlock>> {
-    let Asked { id, blocks, rules, is_full } = Asked::read(params, context.chain.chain_id)?;
+    let SimulationRequest { id, blocks, rules, is_full } =
+        SimulationRequest::read(params, context.chain.chain_id)?;
     let view = context.state_at(id)?;
     let head = view.head();
     let rules = SimulationRules { output_bytes_max: OUTPUT_BYTES_MAX, ..rules };
@@ -90,7 +91,7 @@ struct Tip {
 
 /// The number and time of a block.
 #[derive(Clone, Copy)]
-struct Place {
+struct BlockMoment {
     number: u64,
     time_s: u64,
     /// Whether the block was not requested and only fills a gap.
@@ -100,7 +101,7 @@ struct Place {
 impl Tip {
     /// The places of the next block, preceded by those of empty blocks that fill a gap in the numbers, one second
     /// apart.
-    fn up_to(&self, number: Option<u64>, time_s: Option<u64>) -> Result<Vec<Place>, RpcError> {
+    fn up_to(&self, number: Option<u64>, time_s: Option<u64>) -> Result<Vec<BlockMoment>, RpcError> {
         let number = number.unwrap_or(self.number.saturating_add(1));
         if number <= self.number {
             let text = format!("block numbers must be in order: {number} <= {}", self.number);
@@ -118,21 +119,21 @@ impl Tip {
             let text = format!("block timestamps must be in order: {time_s} < {before}");
             return Err(RpcError::Simulation { code: code::BLOCK_TIME, text });
         }
-        let fill = |index| Place { number: self.number + index, time_s: later(index), is_filler: true };
-        let mut places: Vec<Place> = (1..=gap).map(fill).collect();
-        places.push(Place { number, time_s, is_filler: false });
+        let fill = |index| BlockMoment { number: self.number + index, time_s: later(index), is_filler: true };
+        let mut places: Vec<BlockMoment> = (1..=gap).map(fill).collect();
+        places.push(BlockMoment { number, time_s, is_filler: false });
         Ok(places)
     }
 
     /// The environment of a batch at that place, as on the chain.
-    fn env(&self, chain: &ChainConfig, place: &Place, proposer: Address) -> BatchEnv {
+    fn env(&self, chain: &ChainConfig, place: &BlockMoment, proposer: Address) -> BatchEnv {
         let time_ms = place.time_s.saturating_mul(1_000);
         let env = BatchEnv::behind(self.hash, chain, BatchNumber::new(place.number), time_ms, proposer);
         // Correct even for a time that is too late for milliseconds.
         BatchEnv { timestamp_s: place.time_s, ..env }
     }
 
-    fn advance(&mut self, place: &Place, hash: B256) {
+    fn advance(&mut self, place: &BlockMoment, hash: B256) {
         (self.number, self.time_s, self.hash) = (place.number, place.time_s, hash);
     }
 }

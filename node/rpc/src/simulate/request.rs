@@ -10,7 +10,7 @@ use slipstream_executor::{CALL_GAS_MAX, CallRequest, Overrides, SimulationRules}
 use super::{BLOCKS_MAX, code};
 use crate::{
     call::{
-        overrides::{AccountsObject, BlockObject, Overridden},
+        overrides::{AccountsObject, BlockObject, OverrideTotals},
         request::CallObject,
     },
     errors::RpcError,
@@ -40,7 +40,7 @@ struct BlockStateCalls {
 }
 
 /// A whole request, checked.
-pub(super) struct Asked {
+pub(super) struct SimulationRequest {
     pub(super) id: BlockId,
     pub(super) blocks: Vec<BlockAsked>,
     pub(super) rules: SimulationRules,
@@ -61,8 +61,8 @@ pub(super) struct BlockAsked {
     pub(super) authorizations: Vec<Vec<SignedAuthorization>>,
 }
 
-impl Asked {
-    pub(super) fn read(params: &Params<'_>, chain_id: u64) -> Result<Asked, RpcError> {
+impl SimulationRequest {
+    pub(super) fn read(params: &Params<'_>, chain_id: u64) -> Result<SimulationRequest, RpcError> {
         let (payload, id): (Payload, Option<BlockParam>) = args(params)?;
         let list = payload.block_state_calls;
         if list.len == 0 {
@@ -72,7 +72,7 @@ impl Asked {
             let text = format!("too many blocks: {} > {BLOCKS_MAX}", list.len);
             return Err(RpcError::Simulation { code: code::LIMIT, text });
         }
-        let (mut calls, mut overridden) = (0, Overridden::default());
+        let (mut calls, mut overridden) = (0, OverrideTotals::default());
         let mut blocks = Vec::with_capacity(list.first.len());
         for (index, text) in list.first.iter().enumerate() {
             let block = part::<BlockStateCalls>(text.get(), &format!("blockStateCalls[{index}]"), 0)?;
@@ -93,12 +93,12 @@ impl Asked {
             output_bytes_max: 0,
         };
         let is_full = is(payload.return_full_transactions);
-        Ok(Asked { id: id.unwrap_or_default().0, blocks, rules, is_full })
+        Ok(SimulationRequest { id: id.unwrap_or_default().0, blocks, rules, is_full })
     }
 }
 
 impl BlockStateCalls {
-    fn read(self, chain_id: u64, overridden: &mut Overridden) -> Result<BlockAsked, RpcError> {
+    fn read(self, chain_id: u64, overridden: &mut OverrideTotals) -> Result<BlockAsked, RpcError> {
         let accounts = self.state_overrides.unwrap_or_default().into_overrides_beside(overridden)?;
         let mut block = self.block_overrides.unwrap_or_default().into_overrides()?;
         // A number that is too high saturates; it is above all that a simulation may have.

@@ -23,11 +23,11 @@ use jsonrpsee_types::Params;
 use serde::de::IgnoredAny;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::set::Begun;
+pub(crate) use self::set::PendingSubscription;
 use self::watch::{Watch, Watched};
 pub use self::{
-    set::{Listening, Notice, Step, Subscriptions, Tallies, Turn},
-    watch::Lost,
+    set::{CostlyTurn, NewsStep, Notice, SubscriberSocket, Subscriptions, Tallies},
+    watch::SubscriptionError,
 };
 use super::{
     RpcContext,
@@ -55,7 +55,11 @@ pub(super) fn subscribe(
     }
 }
 
-fn begun(context: &RpcContext, params: &Params<'_>, asker: &CallContext<'_>) -> Result<Begun, RpcError> {
+fn begun(
+    context: &RpcContext,
+    params: &Params<'_>,
+    asker: &CallContext<'_>,
+) -> Result<PendingSubscription, RpcError> {
     let (name, _): (Option<String>, Option<IgnoredAny>) = args(params)?;
     let listening = asker.listening.ok_or(RpcError::NotificationsUnsupported)?;
     let name =
@@ -129,10 +133,12 @@ impl Table {
         subscriptions: Arc<Subscriptions>,
         lane: Lane,
         bytes_max: usize,
-    ) -> Result<Step, Lost> {
+    ) -> Result<NewsStep, SubscriptionError> {
         let (context, origin) = (self.context.clone(), subscriptions.origin());
         let work = move |leash: &slipstream_fair::Leash| subscriptions.work(&context, leash, bytes_max);
         let worked = self.lanes.of(lane).run_while_awaited(origin, None, work).await;
-        worked.unwrap_or_else(|panic| Err(Lost::Failed(RpcError::internal("eth_subscribe", &panic))))
+        worked.unwrap_or_else(|panic| {
+            Err(SubscriptionError::Failed(RpcError::internal("eth_subscribe", &panic)))
+        })
     }
 }

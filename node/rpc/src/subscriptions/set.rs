@@ -8,14 +8,14 @@ use std::{
 
 use parking_lot::Mutex;
 use prometheus::{IntCounterVec, IntGaugeVec};
-use slipstream_fair::{Leash, Origin, Share};
+use slipstream_fair::{Leash, Origin, QuotaShare};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::watch::{Lost, SUBSCRIPTION_BYTES, Telling, Watch, Worker};
+use super::watch::{SUBSCRIPTION_BYTES, SubscriptionError, SubscriptionStep, Watch, Worker};
 use crate::{
     RpcContext,
     errors::RpcError,
-    feed::{Feed, Listens, News, Now, SubscriptionKind},
+    feed::{Feed, ListenerRegistration, NewsPositions, NewsSignal, SubscriptionKind},
     lanes::Lane,
 };
 
@@ -59,7 +59,7 @@ impl Notice {
 
 /// The news that one step could produce.
 #[derive(Default)]
-pub struct Step {
+pub struct NewsStep {
     /// What the subscriptions hear, in order.
     pub notices: Vec<Notice>,
     /// The lane whose thread must continue; `None` if all known news is in the step, or the step is full.
@@ -70,9 +70,9 @@ pub struct Step {
     bytes_max: usize,
 }
 
-impl Step {
-    fn new(bytes_max: usize) -> Step {
-        Step { bytes_max, ..Step::default() }
+impl NewsStep {
+    fn new(bytes_max: usize) -> NewsStep {
+        NewsStep { bytes_max, ..NewsStep::default() }
     }
 
     /// Whether the step has room left. Its last notice may exceed the limit.
@@ -95,7 +95,7 @@ impl Step {
 /// The stages of a subscription up to its first news.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// The subscription may still be dropped: see [`Begun`].
+    /// The subscription may still be dropped: see [`PendingSubscription`].
     Made,
     /// The answer with its id belongs to this body, and may not be in the queue yet.
     Told(u64),
@@ -105,8 +105,8 @@ enum Stage {
 struct Subscription {
     watch: Watch,
     stage: Stage,
-    _share: Share,
-    _listens: Listens,
+    _share: QuotaShare,
+    _listens: ListenerRegistration,
 }
 
 #[derive(Default)]
@@ -149,7 +149,7 @@ impl Subscriptions {
     }
 
     /// Signals news.
-    pub fn news(&self) -> News {
+    pub fn news(&self) -> NewsSignal {
         self.feed.news()
     }
 
@@ -165,23 +165,28 @@ impl Subscriptions {
     ///
     /// # Errors
     /// If one of the subscriptions cannot continue.
-    pub fn step(&self, bytes_max: usize) -> Result<Step, Lost> {
+    pub fn step(&self, bytes_max: usize) -> Result<NewsStep, SubscriptionError> {
         self.go(None, bytes_max)
     }
 
     /// The news, built on a thread of callers.
-    pub(super) fn work(&self, context: &RpcContext, leash: &Leash, bytes_max: usize) -> Result<Step, Lost> {
+    pub(super) fn work(
+        &self,
+        context: &RpcContext,
+        leash: &Leash,
+        bytes_max: usize,
+    ) -> Result<NewsStep, SubscriptionError> {
         self.go(Some(Worker { context, leash }), bytes_max)
     }
 
-    fn go(&self, worker: Option<Worker<'_>>, bytes_max: usize) -> Result<Step, Lost> {
-        let (now, mut step) = (self.feed.now(), Step::new(bytes_max));
+    fn go(&self, worker: Option<Worker<'_>>, bytes_max: usize) -> Result<NewsStep, SubscriptionError> {
+        let (now, mut step) = (self.feed.now(), NewsStep::new(bytes_max));
         for id in self.due(&now)? {
             if !step.has_room() {
                 break;
             }
             let Some(mut watch) = self.set.lock().all.get(&id).map(|one| one.watch.clone()) else { continue };
-            watch.go(Telling { id, feed: &self.feed, now: &now, worker, step: &mut step })?;
+            watch.go(SubscriptionStep { id, feed: &self.feed, now: &now, worker, step: &mut step })?;
             let mut set = self.set.lock();
             set.last = id;
             if let Some(one) = set.all.get_mut(&id) {
@@ -196,7 +201,7 @@ impl Subscriptions {
 
     /// The subscriptions that may have news, starting after the one that was served last. Every arrival in the pool
     /// runs this, even at sockets with hundreds of subscriptions to other news.
-    fn due(&self, now: &Now) -> Result<Vec<u128>, Lost> {
+    fn due(&self, now: &NewsPositions) -> Result<Vec<u128>, SubscriptionError> {
         let set = self.set.lock();
         let behind = set.all.range((Bound::Excluded(set.last), Bound::Unbounded));
         let active = behind.chain(set.all.range(..=set.last)).filter(|(_, one)| one.stage == Stage::Active);
@@ -229,23 +234,23 @@ impl Drop for Subscriptions {
 
 /// A requesting socket, with the number of its body.
 #[derive(Clone)]
-pub struct Listening {
+pub struct SubscriberSocket {
     subscriptions: Arc<Subscriptions>,
     body: u64,
-    turn: Turn,
+    turn: CostlyTurn,
 }
 
 /// The turn of a costly body, held until the last clone is dropped.
-pub type Turn = Arc<OnceLock<OwnedSemaphorePermit>>;
+pub type CostlyTurn = Arc<OnceLock<OwnedSemaphorePermit>>;
 
-impl Listening {
+impl SubscriberSocket {
     /// The body of this number, on a socket with these subscriptions.
-    pub fn new(subscriptions: Arc<Subscriptions>, body: u64) -> Listening {
-        Listening { subscriptions, body, turn: Turn::default() }
+    pub fn new(subscriptions: Arc<Subscriptions>, body: u64) -> SubscriberSocket {
+        SubscriberSocket { subscriptions, body, turn: CostlyTurn::default() }
     }
 
     /// The turn of the body; empty until the body turns out to be costly.
-    pub fn turn(&self) -> Turn {
+    pub fn turn(&self) -> CostlyTurn {
         self.turn.clone()
     }
 
@@ -261,7 +266,7 @@ impl Listening {
     /// costs much more than this check, and a refused caller may retry again and again.
     ///
     /// # Errors
-    /// The errors of [`Listening::begin`].
+    /// The errors of [`SubscriberSocket::begin`].
     pub(super) fn check(&self, kind: SubscriptionKind, params_bytes: usize) -> Result<(), RpcError> {
         check_count(&self.subscriptions.set.lock(), kind)?;
         let mut share = self.subscriptions.feed.room.share(self.subscriptions.origin);
@@ -273,7 +278,11 @@ impl Listening {
     /// # Errors
     /// [`RpcError::TooMuch`] if the socket has too many subscriptions, or if the criteria of all listeners exceed their
     /// memory.
-    pub(super) fn begin(&self, watch: Watch, listens: Listens) -> Result<Begun, RpcError> {
+    pub(super) fn begin(
+        &self,
+        watch: Watch,
+        listens: ListenerRegistration,
+    ) -> Result<PendingSubscription, RpcError> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).map_err(|error| {
             RpcError::Rejected(format!("cannot draw a random id from the operating system: {error}"))
@@ -289,7 +298,7 @@ impl Listening {
         set.all.insert(id, made);
         drop(set);
         self.subscriptions.tallies.subscriptions.with_label_values(&[kind.name()]).inc();
-        Ok(Begun { listening: self.clone(), id, is_told: false })
+        Ok(PendingSubscription { listening: self.clone(), id, is_told: false })
     }
 
     pub(super) fn end(&self, id: u128) -> bool {
@@ -317,14 +326,14 @@ fn too_much() -> RpcError {
     RpcError::TooMuch(text.into())
 }
 
-/// A subscription whose answer is being built. It is removed if this is dropped before [`Begun::told`].
-pub struct Begun {
-    listening: Listening,
+/// A subscription whose answer is being built. It is removed if this is dropped before [`PendingSubscription::told`].
+pub struct PendingSubscription {
+    listening: SubscriberSocket,
     id: u128,
     is_told: bool,
 }
 
-impl Begun {
+impl PendingSubscription {
     pub(super) fn id(&self) -> u128 {
         self.id
     }
@@ -339,7 +348,7 @@ impl Begun {
     }
 }
 
-impl Drop for Begun {
+impl Drop for PendingSubscription {
     fn drop(&mut self) {
         if !self.is_told {
             self.listening.subscriptions.remove(self.id);

@@ -12,7 +12,7 @@ use slipstream_types::BatchNumber;
 use super::{watch::BEHIND_MAX, *};
 use crate::{
     Lane,
-    batches::{Parts, Reader},
+    batches::{BatchParts, Reader},
     fixture::{context, long_raw_at, raw_at},
     logs::tests::{commit, log},
     tests::loose,
@@ -48,9 +48,9 @@ impl Socket {
     }
 
     /// Subscribes, and leaves open whether the answer is sent.
-    fn made(&mut self, params: Value) -> Result<Begun, (i32, String)> {
+    fn made(&mut self, params: Value) -> Result<PendingSubscription, (i32, String)> {
         self.bodies += 1;
-        let listening = Listening::new(self.subscriptions.clone(), self.bodies);
+        let listening = SubscriberSocket::new(self.subscriptions.clone(), self.bodies);
         let (leash, text) = (loose(), params.to_string());
         let asker = CallContext {
             origin: Origin::Trusted,
@@ -114,7 +114,7 @@ impl Socket {
     }
 }
 
-fn told(step: &Step) -> Vec<(u128, Value)> {
+fn told(step: &NewsStep) -> Vec<(u128, Value)> {
     let read = |notice: &Notice| {
         let message: Value = serde_json::from_str(&notice.text()).unwrap();
         assert_eq!((&message["jsonrpc"], &message["method"]), (&json!("2.0"), &json!("eth_subscription")));
@@ -140,7 +140,8 @@ fn every_batch_gives_one_head_in_order() {
     socket.commit(&[vec![log(1, &[2], 3)]]);
     let first = socket.kept();
     assert_eq!((first[0].0, numbers(&first, "number")), (id, vec![2]));
-    let batch = socket.context.batches.get(BatchNumber::new(2), Parts::Both, Reader::NODE).unwrap().unwrap();
+    let batch =
+        socket.context.batches.get(BatchNumber::new(2), BatchParts::Both, Reader::NODE).unwrap().unwrap();
     let block = crate::blocks::to_block(&socket.context.chain, &batch, false, &loose()).unwrap();
     let block = serde_json::to_value(block).unwrap();
     let head = first[0].1.as_object().unwrap();
@@ -173,7 +174,7 @@ fn who_falls_behind_is_told() {
     assert!(step.is_full && step.notices.is_empty() && step.needs.is_none());
     socket.commit(&[]);
     let lost = socket.subscriptions.step(0).err().unwrap();
-    assert!(matches!(lost, Lost::Behind(1_025)), "{lost}");
+    assert!(matches!(lost, SubscriptionError::Behind(1_025)), "{lost}");
     assert!(lost.to_string().starts_with("you are 1025 batches behind"), "{lost}");
 }
 
@@ -301,7 +302,7 @@ fn who_misses_transactions_is_told() {
     socket.send(1);
     socket.context.feed.pending.lose(u64::MAX / 2);
     let lost = socket.subscriptions.step(MUCH).err().unwrap();
-    assert!(matches!(lost, Lost::Arrivals), "{lost}");
+    assert!(matches!(lost, SubscriptionError::Arrivals), "{lost}");
 }
 
 /// Goal: transactions so long that the pool keeps few of them in full disconnect only listeners for full transactions,
@@ -322,7 +323,7 @@ fn long_transactions_close_no_listener_of_hashes() {
     socket.context.feed.advance(&socket.context);
     let hashes = |told: Vec<(u128, Value)>| told.into_iter().map(|(_, hash)| hash).collect::<Vec<_>>();
     assert_eq!(hashes(socket.told()), sent);
-    assert!(matches!(other.subscriptions.step(MUCH).err(), Some(Lost::Arrivals)));
+    assert!(matches!(other.subscriptions.step(MUCH).err(), Some(SubscriptionError::Arrivals)));
     let next = socket.send(61);
     assert_eq!(hashes(socket.told()), [json!(next.hash)]);
 }
@@ -455,7 +456,7 @@ fn names_and_errors() {
     assert_eq!((refused.code(), refused.message()), (-32001, "notifications not supported"));
 
     let id = socket.subscribe(json!(["newHeads"]));
-    let listening = Listening::new(socket.subscriptions.clone(), 0);
+    let listening = SubscriberSocket::new(socket.subscriptions.clone(), 0);
     let asker = CallContext { listening: Some(&listening), ..over_http };
     let end = |text: String| unsubscribe(&context, &Params::new(Some(&json!([text]).to_string())), &asker);
     assert!(end(format!("0x{id:x}")).unwrap());
@@ -467,7 +468,7 @@ fn names_and_errors() {
 
 impl Subscriptions {
     fn remove_all(self: &Arc<Self>, ids: &[u128]) -> bool {
-        let listening = Listening::new(self.clone(), 0);
+        let listening = SubscriberSocket::new(self.clone(), 0);
         ids.iter().fold(true, |all, id| all & listening.end(*id))
     }
 }

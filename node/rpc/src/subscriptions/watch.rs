@@ -7,14 +7,14 @@ use alloy_rpc_types_eth::{Filter, FilterBlockOption};
 use slipstream_fair::Leash;
 use slipstream_types::BatchNumber;
 
-use super::set::Step;
+use super::set::NewsStep;
 use crate::{
     RpcContext,
-    batches::{Parts, Reader},
+    batches::{BatchParts, Reader},
     errors::RpcError,
-    feed::{Feed, Head, Matched, Now, SubscriptionKind},
+    feed::{Feed, Head, MatchedLogs, NewsPositions, SubscriptionKind},
     lanes::Lane,
-    logs::{Budget, Criteria, End, Place},
+    logs::{Budget, Criteria, LogPosition, SearchEnd},
 };
 
 /// Maximum number of batches that a subscriber may be behind: more than a minute of an ordinary chain.
@@ -29,7 +29,7 @@ pub(super) const SUBSCRIPTION_BYTES: usize = 512;
 
 /// Why a subscription cannot continue, so that its socket is closed.
 #[derive(Debug, thiserror::Error)]
-pub enum Lost {
+pub enum SubscriptionError {
     #[error("you are {0} batches behind: read faster, or subscribe to less")]
     /// The reader is this many batches behind.
     Behind(u64),
@@ -44,13 +44,13 @@ pub enum Lost {
     Failed(RpcError),
 }
 
-impl From<RpcError> for Lost {
+impl From<RpcError> for SubscriptionError {
     fn from(error: RpcError) -> Self {
         match error {
             RpcError::LogsNotStored { number, .. }
             | RpcError::NotStored { number, .. }
-            | RpcError::NotYetStored { number, .. } => Lost::Gap(number),
-            error => Lost::Failed(error),
+            | RpcError::NotYetStored { number, .. } => SubscriptionError::Gap(number),
+            error => SubscriptionError::Failed(error),
         }
     }
 }
@@ -110,7 +110,7 @@ pub(super) enum Watch {
     },
     Logs {
         watched: Arc<Watched>,
-        place: Place,
+        place: LogPosition,
     },
     Pending {
         next: u64,
@@ -132,7 +132,7 @@ pub(super) struct Worker<'a> {
 impl Watch {
     pub(super) fn logs(watched: Arc<Watched>, next: BatchNumber) -> Watch {
         let next = next.max(watched.range().0);
-        Watch::Logs { watched, place: Place::before(next) }
+        Watch::Logs { watched, place: LogPosition::before(next) }
     }
 
     pub(super) fn kind(&self) -> SubscriptionKind {
@@ -151,20 +151,20 @@ impl Watch {
 
     /// # Errors
     /// If the subscription is too far behind the present.
-    pub(super) fn check(&self, now: &Now) -> Result<(), Lost> {
+    pub(super) fn check(&self, now: &NewsPositions) -> Result<(), SubscriptionError> {
         let next = match self {
             Watch::NewHeads { next } => *next,
             Watch::Logs { place, .. } => place.batch,
             Watch::Pending { .. } | Watch::Syncing { .. } => return Ok(()),
         };
         match now.tip.since(next) {
-            behind if behind > BEHIND_MAX => Err(Lost::Behind(behind)),
+            behind if behind > BEHIND_MAX => Err(SubscriptionError::Behind(behind)),
             _ => Ok(()),
         }
     }
 
     /// Whether there is news that the subscription has not examined.
-    pub(super) fn is_behind(&self, now: &Now) -> bool {
+    pub(super) fn is_behind(&self, now: &NewsPositions) -> bool {
         match self {
             Watch::NewHeads { next } => *next <= now.tip,
             Watch::Logs { place, .. } => place.batch <= now.tip,
@@ -178,7 +178,7 @@ impl Watch {
     ///
     /// # Errors
     /// If the subscription cannot continue.
-    pub(super) fn go(&mut self, mut telling: Telling<'_>) -> Result<(), Lost> {
+    pub(super) fn go(&mut self, mut telling: SubscriptionStep<'_>) -> Result<(), SubscriptionError> {
         match self {
             Watch::NewHeads { next } => telling.heads(next),
             Watch::Logs { watched, place } => telling.logs(watched, place),
@@ -196,22 +196,22 @@ impl Watch {
 }
 
 /// One subscription's part in a step.
-pub(super) struct Telling<'a> {
+pub(super) struct SubscriptionStep<'a> {
     /// The id of the subscription.
     pub(super) id: u128,
     pub(super) feed: &'a Feed,
-    pub(super) now: &'a Now,
+    pub(super) now: &'a NewsPositions,
     /// Builds the texts that are not cached; if it is `None`, the step requests a worker.
     pub(super) worker: Option<Worker<'a>>,
-    pub(super) step: &'a mut Step,
+    pub(super) step: &'a mut NewsStep,
 }
 
-impl Telling<'_> {
+impl SubscriptionStep<'_> {
     fn push(&mut self, kind: SubscriptionKind, text: Arc<str>) {
         self.step.push(self.id, kind, text);
     }
 
-    fn heads(&mut self, next: &mut BatchNumber) -> Result<(), Lost> {
+    fn heads(&mut self, next: &mut BatchNumber) -> Result<(), SubscriptionError> {
         while *next <= self.now.tip && self.step.has_room() {
             let head = match (self.feed.head(*next), self.worker) {
                 (Some(head), _) => head,
@@ -221,7 +221,7 @@ impl Telling<'_> {
                     break;
                 }
                 (None, Some(worker)) => {
-                    self.feed.head_made(worker.context, *next)?.ok_or(Lost::Gap(*next))?
+                    self.feed.head_made(worker.context, *next)?.ok_or(SubscriptionError::Gap(*next))?
                 }
             };
             self.push(SubscriptionKind::NewHeads, head.text.clone());
@@ -230,19 +230,19 @@ impl Telling<'_> {
         Ok(())
     }
 
-    fn logs(&mut self, watched: &Watched, place: &mut Place) -> Result<(), Lost> {
+    fn logs(&mut self, watched: &Watched, place: &mut LogPosition) -> Result<(), SubscriptionError> {
         let (feed, tip) = (self.feed, self.now.tip);
         let last = watched.range().1.map_or(tip, |last| last.min(tip));
         while place.batch <= last && self.step.has_room() {
             let (number, is_whole) = (place.batch, place.logs == 0);
             if is_whole && feed.head(number).is_some_and(|head| watched.is_ruled_out(&head)) {
-                *place = Place::before(number.next());
+                *place = LogPosition::before(number.next());
                 continue;
             }
             let kept = if is_whole { feed.matches.get(&(number, watched.name)) } else { None };
             if let Some(matched) = kept {
                 matched.iter().for_each(|log| self.push(SubscriptionKind::Logs, log.clone()));
-                *place = Place::before(number.next());
+                *place = LogPosition::before(number.next());
                 continue;
             }
             let Some(worker) = self.worker else {
@@ -258,23 +258,25 @@ impl Telling<'_> {
         }
         // A filter with a numbered end does not wait for logs beyond it.
         if place.batch > last && watched.range().1.is_some() {
-            *place = Place::before(tip.next()).max(*place);
+            *place = LogPosition::before(tip.next()).max(*place);
         }
         Ok(())
     }
 
-    fn hashes(&mut self, next: &mut u64) -> Result<(), Lost> {
+    fn hashes(&mut self, next: &mut u64) -> Result<(), SubscriptionError> {
         while *next < self.now.arrived && self.step.has_room() {
-            let (first, hashes) = self.feed.pending.hashes(*next, HASHES_MAX).ok_or(Lost::Arrivals)?;
+            let (first, hashes) =
+                self.feed.pending.hashes(*next, HASHES_MAX).ok_or(SubscriptionError::Arrivals)?;
             *next = first + hashes.len() as u64;
             hashes.into_iter().for_each(|hash| self.push(SubscriptionKind::Pending, hash));
         }
         Ok(())
     }
 
-    fn whole(&mut self, next: &mut u64) -> Result<(), Lost> {
+    fn whole(&mut self, next: &mut u64) -> Result<(), SubscriptionError> {
         while *next < self.now.arrived && self.step.has_room() {
-            let (first, arrivals) = self.feed.pending.whole(*next, WHOLE_MAX).ok_or(Lost::Arrivals)?;
+            let (first, arrivals) =
+                self.feed.pending.whole(*next, WHOLE_MAX).ok_or(SubscriptionError::Arrivals)?;
             *next = first;
             for arrival in arrivals {
                 // One transaction may be longer than the whole limit.
@@ -290,19 +292,23 @@ impl Telling<'_> {
 }
 
 /// The logs of one batch from a position on, as many as one part holds, and the position after them.
-fn matched(watched: &Watched, place: Place, worker: Worker<'_>) -> Result<(Matched, Place), Lost> {
+fn matched(
+    watched: &Watched,
+    place: LogPosition,
+    worker: Worker<'_>,
+) -> Result<(MatchedLogs, LogPosition), SubscriptionError> {
     let Worker { context, leash } = worker;
     if place.logs > 0 {
         // The batch is opened once for all of its parts.
-        context.batches.get(place.batch, Parts::Both, Reader::long(leash))?;
+        context.batches.get(place.batch, BatchParts::Both, Reader::long(leash))?;
     }
     let found = context.search(&watched.criteria, leash).run(place, place.batch, PART)?;
     let text = |log| serde_json::to_string(&log).map(Arc::from);
-    let matched = found.logs.into_iter().map(text).collect::<Result<Matched, _>>();
+    let matched = found.logs.into_iter().map(text).collect::<Result<MatchedLogs, _>>();
     let matched = matched.map_err(|error| RpcError::internal("eth_subscribe", &error))?;
     let after = match found.end {
-        End::Results(place) => place,
-        End::Reached | End::Work(_) => Place::before(place.batch.next()),
+        SearchEnd::Results(place) => place,
+        SearchEnd::Reached | SearchEnd::Work(_) => LogPosition::before(place.batch.next()),
     };
     Ok((matched, after))
 }

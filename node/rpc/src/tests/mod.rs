@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Keeps, RpcContext, Table, TraceLimits,
-    batches::{Batch, Parts, Reader},
+    batches::{Batch, BatchParts, Reader},
     blocks,
     errors::{OUTPUT_BYTES_MAX, RpcError},
     fixture::{

@@ -1,6 +1,6 @@
 //! `debug_trace…` and `trace_…`, over executed batches.
 
-use slipstream_executor::{Basis, HintsMode, Transaction, execute, seal};
+use slipstream_executor::{BatchContext, HintsMode, Transaction, execute, seal};
 
 use super::*;
 
@@ -11,7 +11,7 @@ pub(super) fn commit(context: &RpcContext, raws: &[Bytes]) {
     let transactions: Vec<_> =
         raws.iter().map(|raw| Transaction::decode(raw, &context.chain).unwrap()).collect();
     let timestamp_ms = parent.timestamp_ms + 1_000;
-    let basis = Basis { parent: &parent, epoch: parent.epoch, timestamp_ms, proposer: Address::ZERO };
+    let basis = BatchContext { parent: &parent, epoch: parent.epoch, timestamp_ms, proposer: Address::ZERO };
     let outcome = execute(&store.view().unwrap(), &basis.env(&context.chain), &transactions).unwrap();
     let speculation = store.speculate(&outcome.delta).unwrap();
     let sealed = seal(HintsMode::Off, &basis, &transactions, &outcome, speculation.root()).unwrap();
@@ -232,7 +232,7 @@ async fn old_states_are_not_traced() {
 async fn damage_is_no_trace() {
     let (context, raws) = chain_of_two();
     let number = BatchNumber::new(1);
-    let open = context.batches.get(number, Parts::Receipts, Reader::NODE).unwrap().unwrap();
+    let open = context.batches.get(number, BatchParts::Receipts, Reader::NODE).unwrap().unwrap();
     let mut receipts = open.receipts().unwrap().receipts.to_vec();
     receipts[0].gas_used += 1;
     let receipts = Receipts { receipts: BoundedVec::new(receipts).unwrap() };

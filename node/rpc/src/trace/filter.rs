@@ -12,7 +12,7 @@ use slipstream_types::BatchNumber;
 use super::{Executable, Request};
 use crate::{
     RpcContext,
-    batches::{Parts, Reader},
+    batches::{BatchParts, Reader},
     errors::{RpcError, RpcResult},
     params::{AtMost, Number, Strict, args},
     table::CallContext,
@@ -139,7 +139,7 @@ pub(super) fn filter(
     let mut found = Vec::new();
     for number in from.through(to) {
         asker.still_waits()?;
-        let Some(batch) = context.batches.get(number, Parts::Both, Reader::passing(asker.leash))? else {
+        let Some(batch) = context.batches.get(number, BatchParts::Both, Reader::passing(asker.leash))? else {
             return Err(no_header(context, number)?.into());
         };
         // This covers the genesis, too.

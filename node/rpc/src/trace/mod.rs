@@ -13,7 +13,7 @@ use std::time::Duration;
 use alloy_rpc_types_eth::BlockId;
 use slipstream_executor::{
     BatchEnv, Interrupt,
-    trace::{Past, Rerun, TraceError, TransactionInfo},
+    trace::{PastTransaction, Rerun, TraceError, TransactionInfo},
 };
 use slipstream_storage::View;
 use slipstream_types::BatchNumber;
@@ -124,7 +124,7 @@ impl Executable {
         &self,
         request: &Request<'_>,
         index: usize,
-        look: impl FnOnce(&Past<'_>) -> Result<T, TraceError>,
+        look: impl FnOnce(&PastTransaction<'_>) -> Result<T, TraceError>,
     ) -> Result<T, RpcError> {
         let transaction = self.batch.transaction(index, &request.context.chain)?;
         let receipt = self.batch.receipt(index)?;
@@ -139,7 +139,8 @@ impl Executable {
             base_fee: Some(self.env.base_fee_wei),
             ..TransactionInfo::default()
         };
-        look(&Past { transaction: &transaction, receipt, info }).map_err(|error| request.refusal(error))
+        look(&PastTransaction { transaction: &transaction, receipt, info })
+            .map_err(|error| request.refusal(error))
     }
 
     /// The trace of one transaction, after those before it.
@@ -147,7 +148,7 @@ impl Executable {
         &'a self,
         request: &Request<'_>,
         index: usize,
-        look: impl FnOnce(Rerun<'a>, &Past<'_>) -> Result<(Rerun<'a>, T), TraceError>,
+        look: impl FnOnce(Rerun<'a>, &PastTransaction<'_>) -> Result<(Rerun<'a>, T), TraceError>,
     ) -> Result<T, RpcError> {
         let mut rerun = self.rerun(request, request.bytes_max())?;
         for before in 0..index.min(self.transactions()) {
@@ -161,7 +162,7 @@ impl Executable {
         &'a self,
         request: &Request<'_>,
         bytes_max: usize,
-        look: impl Fn(Rerun<'a>, &Past<'_>) -> Result<(Rerun<'a>, T), TraceError>,
+        look: impl Fn(Rerun<'a>, &PastTransaction<'_>) -> Result<(Rerun<'a>, T), TraceError>,
     ) -> Result<(Vec<T>, usize), RpcError> {
         let mut rerun = self.rerun(request, bytes_max)?;
         let mut traces = Vec::new();

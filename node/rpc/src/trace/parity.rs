@@ -11,7 +11,7 @@ use slipstream_executor::{
 use super::{Executable, Request};
 use crate::{
     RpcContext,
-    batches::Parts,
+    batches::BatchParts,
     call::{
         overrides::{AccountsObject, BlockObject},
         request::CallObject,
@@ -58,7 +58,7 @@ pub(super) fn block(
 ) -> RpcResult<Option<Vec<LocalizedTransactionTrace>>> {
     let (BlockParam(id),) = args(params)?;
     let request = Request::begin(context, asker);
-    let Some(batch) = context.batch(id, Parts::Both, asker.reader())? else { return Ok(None) };
+    let Some(batch) = context.batch(id, BatchParts::Both, asker.reader())? else { return Ok(None) };
     if batch.is_empty() {
         return Ok(Some(Vec::new()));
     }
@@ -101,7 +101,7 @@ fn calls(
     asker: &CallContext<'_>,
 ) -> Result<Option<Vec<LocalizedTransactionTrace>>, RpcError> {
     let request = Request::begin(context, asker);
-    let Some((batch, index)) = transactions::find(context, &hash, Parts::Both, asker.reader())? else {
+    let Some((batch, index)) = transactions::find(context, &hash, BatchParts::Both, asker.reader())? else {
         transactions::check_unknown(context, &hash)?;
         return Ok(None);
     };
@@ -117,7 +117,7 @@ pub(super) fn replay(
 ) -> RpcResult<TraceResults> {
     let (Strict(hash), asked): (Hash, Types) = args(params)?;
     let (request, types) = (Request::begin(context, asker), types(asked)?);
-    let Some((batch, index)) = transactions::find(context, &hash, Parts::Both, asker.reader())? else {
+    let Some((batch, index)) = transactions::find(context, &hash, BatchParts::Both, asker.reader())? else {
         transactions::check_unknown(context, &hash)?;
         return Err(RpcError::Rejected("transaction not found".into()).into());
     };
@@ -133,7 +133,7 @@ pub(super) fn replay_block(
 ) -> RpcResult<Option<Vec<Replayed>>> {
     let (BlockParam(id), asked): (BlockParam, Types) = args(params)?;
     let (request, types) = (Request::begin(context, asker), types(asked)?);
-    let Some(batch) = context.batch(id, Parts::Both, asker.reader())? else { return Ok(None) };
+    let Some(batch) = context.batch(id, BatchParts::Both, asker.reader())? else { return Ok(None) };
     if batch.is_empty() {
         return Ok(Some(Vec::new()));
     }

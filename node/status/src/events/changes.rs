@@ -19,11 +19,11 @@ const PEERS_TOLD_MAX: usize = 64;
 /// The previous status, with which the next one is compared.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    seen: Option<Seen>,
+    seen: Option<SeenStatus>,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct SeenStatus {
     doing: (State, Phase),
     /// The state and phase that were reported last.
     told: (State, Phase),
@@ -38,7 +38,7 @@ impl Changes {
     pub(crate) fn look(&mut self, status: &NodeStatus, names: &Names) -> Vec<Event> {
         let doing = (status.health.state, status.sync.phase);
         let banned = status.sync.peers.iter().filter(|peer| peer.banned);
-        let now = Seen {
+        let now = SeenStatus {
             doing,
             told: doing,
             blocker: status.health.blocker.as_ref().map(|blocker| blocker.reason),
@@ -65,13 +65,13 @@ impl Changes {
         if let Some(number) = now.snapshot.filter(|number| Some(*number) != before.snapshot) {
             events.push(Event::Snapshot { number });
         }
-        self.seen = Some(Seen { told, ..now });
+        self.seen = Some(SeenStatus { told, ..now });
         events
     }
 }
 
 /// The peers that connected, left or were banned.
-fn peers(before: &Seen, now: &Seen, status: &NodeStatus, names: &Names) -> Vec<Event> {
+fn peers(before: &SeenStatus, now: &SeenStatus, status: &NodeStatus, names: &Names) -> Vec<Event> {
     let event =
         |peer: &PeerId, change, reason| Event::Peer { peer: *peer, name: names.of(peer), change, reason };
     let banned = now.banned.difference(&before.banned).map(|id| {

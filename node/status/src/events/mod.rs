@@ -23,7 +23,7 @@ use slipstream_types::{BatchNumber, Digest};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::changes::Changes;
-pub use self::ring::{Heard, Id, Listener, Ring, Told};
+pub use self::ring::{Id, Listener, NextEvent, Ring, StreamedEvent};
 use crate::{
     health::{Blocker, State},
     progress::Progress,

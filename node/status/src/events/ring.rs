@@ -14,7 +14,7 @@ const ENTRY_BYTES: usize = 64;
 
 /// An event in the stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Told {
+pub struct StreamedEvent {
     /// Its position.
     pub id: Id,
     /// Its name.
@@ -48,15 +48,15 @@ impl FromStr for Id {
 /// The ring of the latest events.
 pub struct Ring {
     run: u64,
-    kept: Mutex<Kept>,
+    kept: Mutex<StoredEvent>,
     /// The number of the newest event; `None` once the ring is closed.
     newest: watch::Sender<Option<u64>>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct StoredEvent {
     /// Consecutive numbers, oldest first.
-    events: VecDeque<Told>,
+    events: VecDeque<StreamedEvent>,
     bytes: usize,
     newest: u64,
 }
@@ -75,7 +75,7 @@ impl Ring {
         };
         let mut kept = self.kept.lock();
         kept.newest += 1;
-        let told = Told { id: Id { run: self.run, number: kept.newest }, name: event.name(), json };
+        let told = StreamedEvent { id: Id { run: self.run, number: kept.newest }, name: event.name(), json };
         kept.bytes += size(&told);
         kept.events.push_back(told);
         while kept.bytes > RING_BYTES_MAX {
@@ -106,15 +106,15 @@ impl Ring {
     }
 }
 
-fn size(told: &Told) -> usize {
+fn size(told: &StreamedEvent) -> usize {
     told.json.len() + ENTRY_BYTES
 }
 
 /// The next item for a listener.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Heard {
+pub enum NextEvent {
     /// The next event of the ring.
-    Event(Told),
+    Event(StreamedEvent),
     /// This many events were missed; `None` if the number is unknown, because the node was restarted.
     Lost(Option<u64>),
 }
@@ -130,9 +130,9 @@ pub struct Listener {
 
 impl Listener {
     /// Waits for the next event; `None` once the ring is closed.
-    pub async fn next(&mut self) -> Option<Heard> {
+    pub async fn next(&mut self) -> Option<NextEvent> {
         if std::mem::take(&mut self.is_lost) {
-            return Some(Heard::Lost(None));
+            return Some(NextEvent::Lost(None));
         }
         loop {
             (*self.newest.borrow_and_update())?;
@@ -144,17 +144,17 @@ impl Listener {
     }
 
     /// The next event, if it is available.
-    fn poll(&mut self) -> Option<Heard> {
+    fn poll(&mut self) -> Option<NextEvent> {
         let kept = self.ring.kept.lock();
         let oldest = kept.events.front()?.id.number;
         if self.next < oldest {
             let lost = oldest - self.next;
             self.next = oldest;
-            return Some(Heard::Lost(Some(lost)));
+            return Some(NextEvent::Lost(Some(lost)));
         }
         let told = kept.events.get((self.next - oldest) as usize)?.clone();
         self.next += 1;
-        Some(Heard::Event(told))
+        Some(NextEvent::Event(told))
     }
 }
 
@@ -169,14 +169,14 @@ mod tests {
     }
 
     /// Everything available without waiting.
-    fn all(listener: &mut Listener) -> Vec<Heard> {
+    fn all(listener: &mut Listener) -> Vec<NextEvent> {
         std::iter::from_fn(|| listener.poll()).collect()
     }
 
-    fn numbers(heard: &[Heard]) -> Vec<u64> {
-        let number = |heard: &Heard| match heard {
-            Heard::Event(told) => told.id.number,
-            Heard::Lost(lost) => panic!("lost {lost:?}"),
+    fn numbers(heard: &[NextEvent]) -> Vec<u64> {
+        let number = |heard: &NextEvent| match heard {
+            NextEvent::Event(told) => told.id.number,
+            NextEvent::Lost(lost) => panic!("lost {lost:?}"),
         };
         heard.iter().map(number).collect()
     }
@@ -191,7 +191,7 @@ mod tests {
         (200..203).for_each(|number| ring.tell(&snapshot(number)));
         let heard = all(&mut first);
         assert_eq!(numbers(&heard), [2, 3, 4]);
-        let Heard::Event(told) = &heard[0] else { panic!("{heard:?}") };
+        let NextEvent::Event(told) = &heard[0] else { panic!("{heard:?}") };
         assert_eq!(
             (&*told.json, told.id.to_string()),
             (r#"{"event":"snapshot","number":200}"#, "7-2".into())
@@ -215,7 +215,7 @@ mod tests {
         let len = kept.events.len() as u64;
         drop(kept);
         let heard = all(&mut slow);
-        assert_eq!(heard[0], Heard::Lost(Some(50_000 - len)));
+        assert_eq!(heard[0], NextEvent::Lost(Some(50_000 - len)));
         assert_eq!(numbers(&heard[1..]).len() as u64, len);
     }
 
@@ -225,8 +225,8 @@ mod tests {
         ring.tell(&snapshot(1));
         for last in ["6-5", "7-9"] {
             let mut listener = ring.listen(last.parse().ok());
-            assert_eq!(listener.next().await, Some(Heard::Lost(None)), "{last}");
-            assert!(matches!(listener.next().await, Some(Heard::Event(told)) if told.id.number == 1));
+            assert_eq!(listener.next().await, Some(NextEvent::Lost(None)), "{last}");
+            assert!(matches!(listener.next().await, Some(NextEvent::Event(told)) if told.id.number == 1));
         }
         let mut waiting = ring.listen(None);
         let waits = tokio::spawn(async move { waiting.next().await });

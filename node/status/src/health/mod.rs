@@ -20,7 +20,7 @@ use slipstream_types::{BatchHeader, BatchNumber, Clock};
 use tokio::time::Instant;
 
 pub use self::judge::Rules;
-use self::judge::{Judge, Signs};
+use self::judge::{HealthSigns, Judge};
 use crate::{names::Names, seat::Seat};
 
 /// A validator unheard for longer than this counts as silent: sync asks each connected one for its head twice a second.
@@ -262,12 +262,12 @@ fn signs(
     consensus: Option<&ConsensusStatus>,
     contacts: &Contacts,
     connected: usize,
-) -> Signs {
+) -> HealthSigns {
     let is_heard = |ms_ago: u64| Duration::from_millis(ms_ago) < HEARD_WITHIN;
     let heard = sync.peers.iter().filter(|peer| peer.heard_ms_ago.is_some_and(is_heard));
     // Peers on an empty chain report that they have no head.
     let heads: Vec<_> = heard.map(|peer| peer.head.unwrap_or_default()).collect();
-    Signs {
+    HealthSigns {
         head: head.number,
         // The genesis's timestamp says when the chain was planned, not that it runs.
         head_age: (head.number > BatchNumber::GENESIS)

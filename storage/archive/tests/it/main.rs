@@ -12,7 +12,7 @@ mod server;
 use std::{num::NonZeroUsize, sync::atomic::Ordering, time::Duration};
 
 use slipstream_archive::{
-    Archive, ArchiveError, ArchiveSummary, Exported, Location, OnDamage, Patience, Settings,
+    Archive, ArchiveError, ArchiveSummary, DamagePolicy, ExportReport, Location, Patience, Settings,
 };
 use slipstream_storage::{StorageConfig, Store, Trust};
 use slipstream_types::{BatchNumber, Digest, Waypoint, keccak256};
@@ -43,7 +43,7 @@ async fn stage() -> (Server, Archive, Ledger) {
 }
 
 /// Exports the ledger's newest snapshot.
-async fn export(archive: &Archive, ledger: &Ledger) -> Exported {
+async fn export(archive: &Archive, ledger: &Ledger) -> ExportReport {
     archive.export(&ledger.store, ledger.number()).await.unwrap()
 }
 
@@ -278,7 +278,7 @@ async fn directories_are_archives_and_http_reads_them() {
     check_store(&store, &ledger, ledger.number());
     let refused = by_http.export(&ledger.store, ledger.number()).await.unwrap_err();
     assert!(matches!(refused, ArchiveError::ReadOnly { .. }), "{refused}");
-    let refused = by_http.prune(NonZeroUsize::MIN, OnDamage::Hold).await.unwrap_err();
+    let refused = by_http.prune(NonZeroUsize::MIN, DamagePolicy::Hold).await.unwrap_err();
     assert!(matches!(refused, ArchiveError::ReadOnly { .. }), "{refused}");
     serving.abort();
 }

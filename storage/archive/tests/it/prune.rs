@@ -3,7 +3,7 @@
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
-use slipstream_archive::{Archive, ArchiveError, GRACE, OnDamage, PrunedArchive};
+use slipstream_archive::{Archive, ArchiveError, ArchivePruneReport, DamagePolicy, GRACE};
 use slipstream_types::BatchNumber;
 
 use super::{by_genesis, empty, export, stage, verified};
@@ -12,8 +12,8 @@ const KEEP_ONE: NonZeroUsize = NonZeroUsize::MIN;
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Keeps the newest snapshot, and what a damaged one may name.
-async fn prune(archive: &Archive) -> PrunedArchive {
-    archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap()
+async fn prune(archive: &Archive) -> ArchivePruneReport {
+    archive.prune(KEEP_ONE, DamagePolicy::Hold).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,7 +28,7 @@ async fn what_nobody_needs_goes_after_the_grace_time() {
     server.age(GRACE + HOUR);
     let all = server.objects("/pieces/").len();
     let pruned = prune(&archive).await;
-    assert_eq!(pruned, PrunedArchive { kept: 1, retired: 1, ..PrunedArchive::default() });
+    assert_eq!(pruned, ArchivePruneReport { kept: 1, retired: 1, ..ArchivePruneReport::default() });
     let gone = archive.snapshot(Some(BatchNumber::new(1)), &by_genesis()).await.unwrap_err();
     assert!(matches!(gone, ArchiveError::NoSnapshot { .. }), "{gone}");
     // A reader that began with it can finish.
@@ -42,7 +42,7 @@ async fn what_nobody_needs_goes_after_the_grace_time() {
     assert!(server.objects("/retired/").is_empty());
     assert_eq!(verified(&archive, None).await.unwrap(), second.summary);
     let again = prune(&archive).await;
-    assert_eq!(again, PrunedArchive { kept: 1, ..PrunedArchive::default() });
+    assert_eq!(again, ArchivePruneReport { kept: 1, ..ArchivePruneReport::default() });
 }
 
 /// Goal: an export that begins before a prune and ends after it keeps everything that it named.
@@ -86,9 +86,9 @@ async fn no_object_that_may_be_deleted_is_named() {
 
     // Young: no prune takes them.
     let pruned = prune(&archive).await;
-    assert_eq!(pruned, PrunedArchive::default());
+    assert_eq!(pruned, ArchivePruneReport::default());
     server.age(GRACE / 2 + HOUR);
-    assert_eq!(prune(&archive).await, PrunedArchive::default());
+    assert_eq!(prune(&archive).await, ArchivePruneReport::default());
 
     // Older than what an export may rely on: they are written again, under new names.
     let exported = export(&archive, &ledger).await;
@@ -136,13 +136,13 @@ async fn what_a_damaged_manifest_may_name_stays() {
     let again = prune(&archive).await;
     assert_eq!((again.deleted, again.held, again.damaged.len()), (0, second.uploaded, 1));
 
-    let dropped = archive.prune(KEEP_ONE, OnDamage::Drop).await.unwrap();
+    let dropped = archive.prune(KEEP_ONE, DamagePolicy::Drop).await.unwrap();
     assert_eq!((dropped.kept, dropped.deleted, dropped.held), (1, second.uploaded, 0));
     assert_eq!(dropped.damaged, pruned.damaged);
     assert!(!newest.exists());
     assert_eq!(verified(&archive, None).await.unwrap(), first.summary);
     let clean = prune(&archive).await;
-    assert_eq!(clean, PrunedArchive { kept: 1, ..PrunedArchive::default() });
+    assert_eq!(clean, ArchivePruneReport { kept: 1, ..ArchivePruneReport::default() });
 }
 
 /// Goal: a damaged manifest that is older than those to keep is retired like any other, and protects for as long.

@@ -1,22 +1,22 @@
 //! False answers are found out one by one, and so are their senders.
 
 use super::*;
-use crate::Opened;
+use crate::OpenedSubtree;
 
-fn lies(opened: &Opened) -> Vec<Opened> {
+fn lies(opened: &OpenedSubtree) -> Vec<OpenedSubtree> {
     let parts = opened.parts();
     let mut lies = vec![Vec::new(), parts[..parts.len() - 1].to_vec()];
-    lies.push([parts, &[Part::Fork]].concat());
-    lies.push(vec![Part::Hash(Digest([9; 32]))]);
-    lies.push(vec![Part::Fork; 2 * usize::from(LEVELS_MAX)]);
-    lies.push(vec![Part::Run { path: Path::MAX, bit: 255 }, Part::Fork, Part::Fork]);
+    lies.push([parts, &[SubtreePart::Fork]].concat());
+    lies.push(vec![SubtreePart::Hash(Digest([9; 32]))]);
+    lies.push(vec![SubtreePart::Fork; 2 * usize::from(LEVELS_MAX)]);
+    lies.push(vec![SubtreePart::Run { path: Path::MAX, bit: 255 }, SubtreePart::Fork, SubtreePart::Fork]);
     for at in 0..parts.len() {
         for part in [
-            Part::Hash(Digest([1; 32])),
-            Part::Hash(Digest::ZERO),
-            Part::Fork,
-            Part::Run { path: Path::MIN, bit: 200 },
-            Part::Row(slot_key(1, 1), super::slot(3).unwrap()),
+            SubtreePart::Hash(Digest([1; 32])),
+            SubtreePart::Hash(Digest::ZERO),
+            SubtreePart::Fork,
+            SubtreePart::Run { path: Path::MIN, bit: 200 },
+            SubtreePart::Row(slot_key(1, 1), super::slot(3).unwrap()),
         ] {
             let mut parts = parts.to_vec();
             if parts[at] != part {
@@ -25,7 +25,7 @@ fn lies(opened: &Opened) -> Vec<Opened> {
             }
         }
     }
-    lies.into_iter().map(|parts| Opened::new(parts).unwrap()).collect()
+    lies.into_iter().map(|parts| OpenedSubtree::new(parts).unwrap()).collect()
 }
 
 /// Goal: every false answer is refused and leaves no trace; the next true one is accepted.

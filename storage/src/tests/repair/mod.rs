@@ -11,10 +11,10 @@ use slipstream_types::{Path, PublicKey};
 use self::spoiled::{Wrong, spoil, wrong};
 use super::*;
 use crate::{
-    Faults, LEVELS_MAX, Part, Place, RangeDeltaError, Repair, RepairError, Repaired, StateAt, StorageError,
-    Wanted,
+    Faults, LEVELS_MAX, PathPrefix, RangeDeltaError, Repair, RepairError, RepairSummary, StateAt,
+    StorageError, SubtreePart, WantedSubtree,
     backend::{Column, WriteBatch, faulty::FaultyBackend},
-    crash::{CrashPoint, Step},
+    crash::{CrashPoint, WriteStep},
     schema,
 };
 
@@ -119,10 +119,10 @@ fn rows(backend: &MemoryBackend, column: Column) -> Content {
 }
 
 /// The changes that a repair must make, found by comparing both.
-fn expected(right: &Content, codes: &Content, backend: &MemoryBackend) -> Repaired {
+fn expected(right: &Content, codes: &Content, backend: &MemoryBackend) -> RepairSummary {
     let found = rows(backend, Column::StateA);
     let found_codes = rows(backend, Column::Codes);
-    Repaired {
+    RepairSummary {
         rows_put: right.iter().filter(|(path, row)| found.get(path) != Some(row)).count() as u64,
         rows_removed: found.keys().filter(|path| !right.contains_key(path)).count() as u64,
         codes: codes.iter().filter(|(hash, code)| found_codes.get(hash) != Some(code)).count() as u64,
@@ -154,7 +154,7 @@ proptest! {
         compare(&mut repair, &state, levels);
         let repaired = repair.finish().unwrap();
         prop_assert_eq!(repaired.keys.len() as u64, (expected.rows_put + expected.rows_removed).min(16));
-        prop_assert_eq!(Repaired { keys: Vec::new(), ..repaired }, expected);
+        prop_assert_eq!(RepairSummary { keys: Vec::new(), ..repaired }, expected);
         prop_assert_eq!(rows(&spoiled, Column::StateA), right);
         prop_assert_eq!(rows(&spoiled, Column::Codes), codes);
         let store = Store::with_backend(&snapshots(), Arc::new(spoiled)).unwrap();
@@ -192,7 +192,7 @@ fn the_state_of_every_batch_can_be_opened() {
             };
             assert_eq!((state.number(), state.root()), (number, state_root(&ledger.state)));
             let mut shown = BTreeMap::new();
-            collect(&state, Place::ROOT, &mut shown);
+            collect(&state, PathPrefix::ROOT, &mut shown);
             assert_eq!(shown, ledger.state, "batch {number}");
         }
         let error = fixture.store().state_at(BatchNumber::new(HEAD + 1), MERGE_BYTES).unwrap_err();
@@ -210,16 +210,18 @@ fn the_state_of_every_batch_can_be_opened() {
 }
 
 /// Collects everything below a place, by opening it bit by bit.
-fn collect(state: &StateAt, place: Place, shown: &mut BTreeMap<StateKey, StateValue>) {
+fn collect(state: &StateAt, place: PathPrefix, shown: &mut BTreeMap<StateKey, StateValue>) {
     let opened = state.open(&place, 1).unwrap();
     let below = match opened.parts() {
         [] => return,
-        [Part::Row(key, value)] => {
+        [SubtreePart::Row(key, value)] => {
             shown.insert(*key, *value);
             return;
         }
-        [Part::Fork, Part::Hash(_), Part::Hash(_)] => place,
-        [Part::Run { path, bit }, Part::Hash(_), Part::Hash(_)] => Place::new(path, usize::from(*bit)),
+        [SubtreePart::Fork, SubtreePart::Hash(_), SubtreePart::Hash(_)] => place,
+        [SubtreePart::Run { path, bit }, SubtreePart::Hash(_), SubtreePart::Hash(_)] => {
+            PathPrefix::new(path, usize::from(*bit))
+        }
         other => panic!("{other:?}"),
     };
     for right in [false, true] {
@@ -236,7 +238,7 @@ fn what_is_not_complete_is_not_written() {
     let before = rows(&spoiled, Column::StateA);
     let mut repair = open(&spoiled);
     assert!(matches!(repair.missing_codes(1), Err(StorageError::Repair(RepairError::Incomplete { .. }))));
-    let wanted: Vec<Wanted> = repair.take_wanted(9);
+    let wanted: Vec<WantedSubtree> = repair.take_wanted(9);
     assert_eq!(wanted.len(), 1);
     repair.want_again(wanted);
     let error = repair.finish().unwrap_err();
@@ -251,7 +253,7 @@ fn a_crash_leaves_the_state_before_or_after() {
     let server = Store::with_backend(&snapshots(), Arc::new(source.clone())).unwrap();
     let state = server.state_at(BatchNumber::new(HEAD), MERGE_BYTES).unwrap();
     let right = rows(&source, Column::StateA);
-    for point in [CrashPoint::Before(Step::Repair), CrashPoint::After(Step::Repair)] {
+    for point in [CrashPoint::Before(WriteStep::Repair), CrashPoint::After(WriteStep::Repair)] {
         let (spoiled, _) = backend();
         spoil(&spoiled, &right, &[Wrong::Change(5, 1), Wrong::Remove(7), Wrong::Add(9, 9)]);
         let faulty = FaultyBackend::wrap(Arc::new(spoiled.clone()), &Faults::fail_at(point, 1));
@@ -260,7 +262,7 @@ fn a_crash_leaves_the_state_before_or_after() {
         repair.finish().unwrap_err();
         let left = spoiled.after_crash(0);
         let is_right = rows(&left, Column::StateA) == right;
-        assert_eq!(is_right, point == CrashPoint::After(Step::Repair));
+        assert_eq!(is_right, point == CrashPoint::After(WriteStep::Repair));
         let mut repair = open(&left);
         compare(&mut repair, &state, 2);
         assert_eq!(repair.finish().unwrap().is_nothing(), is_right);

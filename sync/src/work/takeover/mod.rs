@@ -86,14 +86,14 @@ struct OlderRows {
 #[derive(Debug)]
 pub struct RestoreResult {
     /// What the job did.
-    pub step: Step,
+    pub step: RestoreOutcome,
     /// The missing parts; `None` without a restore.
     pub progress: Option<Progress>,
 }
 
 /// What one job did.
 #[derive(Debug)]
-pub enum Step {
+pub enum RestoreOutcome {
     /// The restore began.
     Begun,
     /// Rows were added, or the answer was wrong.
@@ -207,14 +207,14 @@ impl Worker {
                 let reason = error.to_string();
                 let why = AbandonReason::of(&error).ok_or(error)?;
                 *self.active.lock() = None;
-                Step::Abandoned { why, reason }
+                RestoreOutcome::Abandoned { why, reason }
             }
             step => step?,
         };
         Ok(RestoreResult { step, progress: self.progress()? })
     }
 
-    fn step(&self, job: RestoreJob) -> Result<Step, SyncError> {
+    fn step(&self, job: RestoreJob) -> Result<RestoreOutcome, SyncError> {
         match job {
             RestoreJob::Begin { target, ancestry, range_delta } => self.begin(&target, ancestry, range_delta),
             RestoreJob::Chunk { answer, request } => self.chunk(answer, &request),
@@ -224,7 +224,7 @@ impl Worker {
             RestoreJob::Drop => {
                 // Dropping the takeover makes its last rows durable.
                 *self.active.lock() = None;
-                Ok(Step::Dropped)
+                Ok(RestoreOutcome::Dropped)
             }
         }
     }
@@ -239,7 +239,7 @@ impl Worker {
         target: &RestoreTarget,
         ancestry: Box<Ancestry>,
         by_range_delta: bool,
-    ) -> Result<Step, SyncError> {
+    ) -> Result<RestoreOutcome, SyncError> {
         if let (Some(waypoint), Some(found)) = (self.waypoint, ancestry.passes) {
             expect_waypoint(&waypoint, found)?;
             tracing::info!(%waypoint, snapshot = %target.header.number, "the snapshot's ledger passes through the waypoint");
@@ -249,36 +249,36 @@ impl Worker {
             true => Arc::new(Changes::begin(&self.store, target, &ancestry, self.range_delta_bytes_max)?),
         };
         *self.active.lock() = Some(ActiveTakeover { way, ancestry });
-        Ok(Step::Begun)
+        Ok(RestoreOutcome::Begun)
     }
 
-    fn chunk(&self, answer: Vec<u8>, request: &Request) -> Result<Step, SyncError> {
+    fn chunk(&self, answer: Vec<u8>, request: &Request) -> Result<RestoreOutcome, SyncError> {
         let (Request::Chunk { first, .. } | Request::RangeDelta(RangeDeltaRequest { first, .. })) = *request
         else {
             return Err(SyncError::Worker("an answer came for a request without a chunk".into()));
         };
         let added = self.active().map(|way| way.add(answer, request)).transpose()?;
         let ChunkResult { checked, judged } = added.unwrap_or_else(|| ChunkResult::checked(Ok(())));
-        Ok(Step::Chunk { first, checked, judged })
+        Ok(RestoreOutcome::Chunk { first, checked, judged })
     }
 
-    fn siblings(&self, answer: &[u8], span: Span, from: PeerId) -> Result<Step, SyncError> {
+    fn siblings(&self, answer: &[u8], span: Span, from: PeerId) -> Result<RestoreOutcome, SyncError> {
         let compared = self.active().map(|way| way.compare(answer, span, from)).transpose()?;
-        Ok(Step::Siblings { first: span.first, checked: compared.unwrap_or(Ok(())) })
+        Ok(RestoreOutcome::Siblings { first: span.first, checked: compared.unwrap_or(Ok(())) })
     }
 
-    fn codes(&self, answer: &[u8], hashes: &[Digest]) -> Result<Step, SyncError> {
+    fn codes(&self, answer: &[u8], hashes: &[Digest]) -> Result<RestoreOutcome, SyncError> {
         let codes = match open_codes(answer, hashes) {
             Ok(codes) => codes,
-            Err(fault) => return Ok(Step::Codes(Err(fault))),
+            Err(fault) => return Ok(RestoreOutcome::Codes(Err(fault))),
         };
         if let Some(way) = self.active() {
             codes.codes.iter().try_for_each(|code| way.takeover().add_code(code))?;
         }
-        Ok(Step::Codes(Ok(())))
+        Ok(RestoreOutcome::Codes(Ok(())))
     }
 
-    fn finish(&self) -> Result<Step, SyncError> {
+    fn finish(&self) -> Result<RestoreOutcome, SyncError> {
         let active = self.active.lock().take();
         if let Some(ActiveTakeover { way, ancestry }) = active {
             let Ancestry { headers, genesis_proof, .. } = &*ancestry;
@@ -291,7 +291,7 @@ impl Worker {
         }
         *self.executed.lock() = Overlay::default();
         self.session.forget();
-        Ok(Step::Finished(self.store.head()?.header.number))
+        Ok(RestoreOutcome::Finished(self.store.head()?.header.number))
     }
 
     fn progress(&self) -> Result<Option<Progress>, SyncError> {

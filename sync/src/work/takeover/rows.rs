@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::Mutex;
 use slipstream_network::PeerId;
-use slipstream_storage::{Checked, Restore, Span, Takeover, VerifiedChunk};
+use slipstream_storage::{RangeCheck, Restore, Span, Takeover, VerifiedChunk};
 use slipstream_types::{Blob, BlobKind, Digest, Path, codec, tree::StateRangeProof};
 
 use super::{ChunkResult, OlderRows, TakeoverMethod};
@@ -89,9 +89,9 @@ impl TakeoverMethod for Rows {
         let compared = self.restore.check_range(span, &proof)?;
         let mut doubts = self.doubts.lock();
         match compared {
-            Checked::Kept => _ = doubts.trusted.insert(from),
-            Checked::Divided => {}
-            Checked::Refetch => {
+            RangeCheck::Kept => _ = doubts.trusted.insert(from),
+            RangeCheck::Divided => {}
+            RangeCheck::Refetch => {
                 let first = span.first;
                 tracing::debug!(?first, "rows of the older snapshot do not match; fetching them again");
                 if doubts.waiting.len() < DOUBTS_MAX {

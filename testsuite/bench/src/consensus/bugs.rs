@@ -2,7 +2,7 @@
 //!
 //! Four replicas execute every batch with the real executor on threads, ahead of their turn. The executor detects and
 //! repairs a transaction that ran beside one that it conflicts with. At that point an injected bug corrupts the result
-//! at a chosen rate ([`Faults`]). Real cores agree on the results, in virtual time with measured execution times. The
+//! at a chosen rate ([`InjectedFaults`]). Real cores agree on the results, in virtual time with measured execution times. The
 //! mixer is the set of conflicts in a batch's hints: a transaction with a listed conflict waits. Without the mixer none
 //! waits; a false negative is an unlisted conflict.
 
@@ -11,7 +11,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 use alloy_primitives::Address;
 use anyhow::{Context, Result, ensure};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use slipstream_executor::{Bug, Eager, Faults, Outcome, Transaction, Workers, execute, execute_parallel};
+use slipstream_executor::{
+    ConcurrencyBug, ForcedMethod, InjectedFaults, Outcome, Transaction, Workers, execute, execute_parallel,
+};
 use slipstream_storage::{MemoryState, StateReader};
 use slipstream_types::{Conflicts, Digest};
 
@@ -34,7 +36,7 @@ const PACE: Pace = Pace { one_way_us: 250, record_us: 1_000, commit_us: 1_000, i
 /// The settings of a trial.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setting {
-    pub(super) bug: Bug,
+    pub(super) bug: ConcurrencyBug,
     /// The rate of bugs among conflicting transactions that ran concurrently.
     pub(super) rate: f64,
     /// Whether a bug hits a concurrent transaction at all replicas, or at each one independently.
@@ -94,7 +96,7 @@ struct Replicas<'a> {
     local: &'a Local,
     request: Request,
     setting: Setting,
-    workers: Vec<(Workers, Arc<Faults>)>,
+    workers: Vec<(Workers, Arc<InjectedFaults>)>,
     states: BTreeMap<Digest, Arc<MemoryState>>,
     bodies: BTreeMap<Digest, Known>,
     /// The right outcome of a body on a state.
@@ -188,11 +190,11 @@ pub(super) fn run(local: &Local, request: Request, setting: Setting) -> Result<C
     let replica = |seat: u8| -> Result<_> {
         let Setting { bug, rate, seed, .. } = setting;
         let faults = match setting.alike {
-            true => Faults::alike(bug, rate, seed),
-            false => Faults::new(bug, rate, seed.wrapping_mul(31).wrapping_add(seat.into())),
+            true => InjectedFaults::alike(bug, rate, seed),
+            false => InjectedFaults::new(bug, rate, seed.wrapping_mul(31).wrapping_add(seat.into())),
         };
         let faults = Arc::new(faults);
-        Ok((Workers::new(2)?.eager(Eager::Ahead).with_faults(faults.clone()), faults))
+        Ok((Workers::new(2)?.eager(ForcedMethod::Ahead).with_faults(faults.clone()), faults))
     };
     let replicas = Replicas {
         local,
@@ -259,7 +261,7 @@ mod tests {
     /// Maximum number of runs of one kind until a bug shows: the scheduler decides how often conflicting transactions meet.
     const RUNS_MAX: u64 = 40;
 
-    fn counts(bug: Bug, rate: f64, false_negatives: f64, seed: u64) -> Counts {
+    fn counts(bug: ConcurrencyBug, rate: f64, false_negatives: f64, seed: u64) -> Counts {
         let setting = Setting { bug, rate, alike: false, false_negatives, batches: 12, seed };
         run(&local().unwrap(), REQUEST, setting).unwrap()
     }
@@ -268,11 +270,11 @@ mod tests {
     /// counts as masked or not masked.
     #[test]
     fn bugs_show_only_where_conflicts_meet() {
-        let none = counts(Bug::LostUpdate, 0.0, 1.0, 3);
+        let none = counts(ConcurrencyBug::LostUpdate, 0.0, 1.0, 3);
         assert_eq!((none.manifested, none.not_masked), (0, 0));
-        let mixed = counts(Bug::SkippedIncrement, 1.0, 0.0, 3);
+        let mixed = counts(ConcurrencyBug::SkippedIncrement, 1.0, 0.0, 3);
         assert_eq!((mixed.met, mixed.manifested), (0, 0));
-        for bug in [Bug::LostUpdate, Bug::SkippedIncrement, Bug::TornRead] {
+        for bug in [ConcurrencyBug::LostUpdate, ConcurrencyBug::SkippedIncrement, ConcurrencyBug::TornRead] {
             let shows = (0..RUNS_MAX).any(|seed| {
                 let unmixed = counts(bug, 1.0, 1.0, seed);
                 let sum = unmixed.outvoted + unmixed.rolled_back + unmixed.not_masked;

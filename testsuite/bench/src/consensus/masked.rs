@@ -1,7 +1,7 @@
 //! The table of figure 9.
 
 use anyhow::Result;
-use slipstream_executor::Bug;
+use slipstream_executor::ConcurrencyBug;
 
 use super::{
     Plan,
@@ -11,10 +11,10 @@ use super::{
 use crate::Figure;
 use slipnet::progress::Progress;
 
-const BUGS: [(&str, Bug); 3] = [
-    ("lost_update", Bug::LostUpdate),
-    ("skipped_increment", Bug::SkippedIncrement),
-    ("torn_read", Bug::TornRead),
+const BUGS: [(&str, ConcurrencyBug); 3] = [
+    ("lost_update", ConcurrencyBug::LostUpdate),
+    ("skipped_increment", ConcurrencyBug::SkippedIncrement),
+    ("torn_read", ConcurrencyBug::TornRead),
 ];
 /// The mixers: the share of conflicts that each misses, and whether bugs hit all replicas alike.
 const MIXERS: [(&str, f64, bool); 6] = [

@@ -7,7 +7,7 @@
 use std::{path::Path, time::Instant};
 
 use anyhow::{Result, ensure};
-use slipstream_executor::{Basis, HintsMode, Transaction, execute, seal};
+use slipstream_executor::{BatchContext, HintsMode, Transaction, execute, seal};
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_types::{B256, ChainConfig, Digest, Epoch};
 
@@ -74,8 +74,12 @@ impl Stages {
         stages.recover_s = clock.lap();
         let head = store.head()?;
         let timestamp_ms = head.header.timestamp_ms + 100;
-        let basis =
-            Basis { parent: &head.header, epoch: Epoch(0), timestamp_ms, proposer: Default::default() };
+        let basis = BatchContext {
+            parent: &head.header,
+            epoch: Epoch(0),
+            timestamp_ms,
+            proposer: Default::default(),
+        };
         clock.lap();
         let outcome = execute(&store.view()?, &basis.env(chain), transactions)?;
         stages.execute_s = clock.lap();

@@ -4,7 +4,7 @@
 use std::slice;
 
 use anyhow::{Result, ensure};
-use slipstream_executor::{Basis, HintsMode, Transaction, execute, seal};
+use slipstream_executor::{BatchContext, HintsMode, Transaction, execute, seal};
 use slipstream_storage::{CommitBatch, Store};
 use slipstream_testkit::{Batch, certify};
 use slipstream_types::{BatchHeader, BatchNumber, Delta, Digest, Epoch, Genesis, SecretKey};
@@ -124,7 +124,7 @@ impl<'a> Maker<'a> {
         let head = self.store.head()?;
         let timestamp_ms = head.header.timestamp_ms + BATCH_INTERVAL_MS;
         let proposer = self.genesis.validators[0].fee_recipient;
-        let basis = Basis { parent: &head.header, epoch: Epoch(0), timestamp_ms, proposer };
+        let basis = BatchContext { parent: &head.header, epoch: Epoch(0), timestamp_ms, proposer };
         let outcome = execute(&self.store.view()?, &basis.env(&self.genesis.chain), transactions)?;
         let number = head.header.number.next();
         ensure!(

@@ -3,7 +3,7 @@
 use std::{sync::mpsc, thread};
 
 use anyhow::{Context, Result};
-use slipstream_executor::{Prefetcher, Wanted, Warm};
+use slipstream_executor::{PrefetchRequest, Prefetcher, WarmState};
 use slipstream_storage::StateReader;
 use slipstream_types::{BatchNumber, Hints};
 
@@ -24,7 +24,7 @@ where
     R: StateReader + Clone + 'static,
 {
     // One less, because the sending thread holds one more block.
-    let (sender, prepared) = mpsc::sync_channel::<Warm<R>>(readahead - 1);
+    let (sender, prepared) = mpsc::sync_channel::<WarmState<R>>(readahead - 1);
     thread::scope(|scope| {
         scope.spawn(|| {
             let sender = sender;
@@ -32,7 +32,10 @@ where
                 // A state that cannot be read fails when the block executes.
                 let Ok(hints) = hints(case, state) else { return };
                 let number = BatchNumber::new(case.block.env.number);
-                if sender.send(prefetcher.read_ahead(number, state.clone(), Wanted::from(&hints))).is_err() {
+                if sender
+                    .send(prefetcher.read_ahead(number, state.clone(), PrefetchRequest::from(&hints)))
+                    .is_err()
+                {
                     return;
                 }
             }

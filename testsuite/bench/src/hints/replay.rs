@@ -4,8 +4,8 @@ use std::{collections::VecDeque, thread, time::Instant};
 
 use anyhow::{Context, Result, ensure};
 use slipstream_executor::{
-    BatchEnv, ExecuteError, ExecutionState, Outcome, PrefetchBackend, PrefetchLimits, Prefetcher,
-    Transaction, Wanted, Warm, execute, execute_silently, open_hints, seal_hints,
+    BatchEnv, ExecuteError, ExecutionState, Outcome, PrefetchBackend, PrefetchLimits, PrefetchRequest,
+    Prefetcher, Transaction, WarmState, execute, execute_silently, open_hints, seal_hints,
 };
 use slipstream_storage::{MemoryState, StateReader as _, Store};
 use slipstream_types::{BatchNumber, Blob, Digest, Hints, StateKey};
@@ -27,7 +27,7 @@ pub(crate) struct Case {
     /// The distinct keys of its hints, in first-use order.
     pub(crate) keys: Vec<StateKey>,
     /// All that it reads, in a hash map, so that only CPU time remains.
-    in_memory: Warm<MemoryState>,
+    in_memory: WarmState<MemoryState>,
     /// Its hints as sent over the network; `None` if it reads more than hints may name.
     sealed: Option<Blob>,
 }
@@ -146,7 +146,7 @@ impl Case {
             expected.gas_used,
             block.gas_used
         );
-        let in_memory = Warm::complete(block.state.clone(), Wanted::from(&expected.hints))?;
+        let in_memory = WarmState::complete(block.state.clone(), PrefetchRequest::from(&expected.hints))?;
         let keys = expected.hints.keys().collect();
         let sealed = seal_hints(&expected, block.env.beneficiary, &block.transactions);
         Ok(Case { block, expected, keys, in_memory, sealed })
@@ -163,9 +163,9 @@ impl Case {
         self.expected.touched.codes.iter().map(|(hash, _)| Digest::from(*hash)).collect()
     }
 
-    fn read_ahead(&self, prefetcher: &Prefetcher, world: &World) -> Result<Warm<World>> {
+    fn read_ahead(&self, prefetcher: &Prefetcher, world: &World) -> Result<WarmState<World>> {
         let number = BatchNumber::new(self.block.env.number);
-        Ok(prefetcher.read_ahead(number, world.clone(), Wanted::from(&self.hints()?)))
+        Ok(prefetcher.read_ahead(number, world.clone(), PrefetchRequest::from(&self.hints()?)))
     }
 
     /// Executes the block on a state, and checks that the outcome is the same.

@@ -14,7 +14,9 @@ use std::{
 use alloy_primitives::{Address, B256, map::HashSet};
 use alloy_rlp::{Buf as _, Decodable as _, Header};
 use anyhow::{Context, Result};
-use slipstream_executor::{ExecutionState, HotCache, LayeredState, Prefetcher, Touched, Wanted, Warm};
+use slipstream_executor::{
+    ExecutionState, HotCache, LayeredState, PrefetchRequest, Prefetcher, ReadSet, WarmState,
+};
 use slipstream_storage::StateReader;
 use slipstream_types::{AccountValue, BatchNumber, Delta, Digest, StateKey, StateValue, U256};
 
@@ -88,10 +90,10 @@ impl Trace {
         let begin = |index: usize, hot: Option<&HotCache>| {
             let is_wanted = |key: &&StateKey| hot.is_none_or(|hot| !hot.contains(key));
             let keys = self.batches[index].iter().filter(is_wanted).copied().collect();
-            let wanted = Wanted { keys, ..Wanted::default() };
+            let wanted = PrefetchRequest { keys, ..PrefetchRequest::default() };
             prefetcher.read_ahead(BatchNumber::new(index as u64), reader.clone(), wanted)
         };
-        let mut ahead: VecDeque<Warm<R>> = VecDeque::new();
+        let mut ahead: VecDeque<WarmState<R>> = VecDeque::new();
         let mut coming = self.measured.clone();
         for index in self.measured.clone() {
             while ahead.len() <= READAHEAD
@@ -120,7 +122,7 @@ impl Trace {
 
     fn touch(&self, hot: &mut HotCache, index: usize) {
         let rows = self.batches[index].iter().map(|key| (*key, Some(row(key)))).collect();
-        let touched = Touched { rows, ..Touched::default() };
+        let touched = ReadSet { rows, ..ReadSet::default() };
         hot.apply(digest(index), digest(index + 1), Some(&touched), &Delta::default());
     }
 

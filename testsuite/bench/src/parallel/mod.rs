@@ -8,7 +8,7 @@ mod case;
 mod synthetic;
 
 use anyhow::Result;
-use slipstream_executor::{Eager, Workers, announced_conflicts};
+use slipstream_executor::{ForcedMethod, Workers, announced_conflicts};
 use slipstream_types::Conflicts;
 
 use self::case::Case;
@@ -35,8 +35,11 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     }
     progress.step("signing synthetic batches");
     let synthetic = synthetic::cases()?;
-    let bench =
-        Measure { workers: Workers::new(THREADS)?, eager: Workers::new(THREADS)?.eager(Eager::Ahead), runs };
+    let bench = Measure {
+        workers: Workers::new(THREADS)?,
+        eager: Workers::new(THREADS)?.eager(ForcedMethod::Ahead),
+        runs,
+    };
     let mut figures = Vec::new();
     let mut speedups = Vec::new();
     for case in synthetic.iter().chain(&blocks) {

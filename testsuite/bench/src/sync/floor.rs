@@ -6,7 +6,7 @@ use std::{num::NonZeroUsize, path::Path, time::Instant};
 use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
 use slipnet::cpu;
-use slipstream_executor::{Basis, HintsMode, Transaction, decode_body, execute, seal};
+use slipstream_executor::{BatchContext, HintsMode, Transaction, decode_body, execute, seal};
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_types::{B256, BatchHeader, BatchNumber, Blob, BlobKind, Body, Delta};
 
@@ -78,7 +78,7 @@ impl Loaded {
                 let head = store.head()?;
                 let header = &batch.header;
                 let chain = &source.genesis.chain;
-                let basis = Basis::of(&head.header, header);
+                let basis = BatchContext::of(&head.header, header);
                 let outcome = execute(&store.view()?, &basis.env(chain), &transactions)?;
                 let executed = Instant::now();
                 let speculation = store.speculate(&outcome.delta)?;

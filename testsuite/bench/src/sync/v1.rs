@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
-use slipstream_executor::{Basis, HintsMode, decode_body, execute, seal};
+use slipstream_executor::{BatchContext, HintsMode, decode_body, execute, seal};
 use slipstream_network::{Network, NetworkConfig, PeerTarget, Protocol, RequestLimits, Transport};
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_sync::{
@@ -186,7 +186,7 @@ impl V1Follower {
         let body: Body = blob.as_ref().context("a verified batch has no body")?.open(BlobKind::Body)?;
         let transactions = decode_body(&body, &self.chain)?;
         let head = self.store.head()?;
-        let basis = Basis::of(&head.header, header);
+        let basis = BatchContext::of(&head.header, header);
         let outcome = execute(&self.store.view()?, &basis.env(&self.chain), &transactions)?;
         let executed = Instant::now();
         self.stages.execute += (executed - begin).as_secs_f64();

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
-use slipstream_light::{AccountProof, At, EpochChanges, LightClient, Question};
+use slipstream_light::{AccountProof, BatchTag, EpochChanges, LightClient, Question};
 use slipstream_types::{B256, Genesis, U256};
 
 use crate::claim::claim;
@@ -45,7 +45,7 @@ pub(crate) fn run(bytes: &[u8]) {
     let Some(Claim { proof }) = claim(bytes, honest) else { return };
     let (client, known) = &*CHAIN;
     let slots: Vec<B256> = proof.storage.iter().map(|slot| slot.key).collect();
-    let question = Question { address: proof.address, slots: &slots, at: At::Batch(proof.header.0.number) };
+    let question = Question { address: proof.address, slots: &slots, at: BatchTag::Batch(proof.header.0.number) };
     if client.verify(&question, &proof).is_err() {
         return;
     }

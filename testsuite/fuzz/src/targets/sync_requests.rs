@@ -1,7 +1,7 @@
 //! Requests of peers that sync. An answer is no longer than the request allows, and a refused request costs nothing
 //! further.
 
-use slipstream_storage::Place;
+use slipstream_storage::PathPrefix;
 use slipstream_sync::{
     answer,
     protocol::{
@@ -54,7 +54,7 @@ pub(super) fn requests() -> Vec<Request> {
         Request::Subtrees(SubtreesRequest {
             number: head,
             root: CHAIN.snapshot.info().state_root,
-            places: BoundedVec::new(vec![Place::ROOT]).expect("one"),
+            places: BoundedVec::new(vec![PathPrefix::ROOT]).expect("one"),
             levels: 4,
         }),
         Request::ReverseDelta { from: head, to: one },

@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use alloy_primitives::TxKind;
-use slipstream_executor::{Basis, ExecutorConfig, HintsMode, Session, decode_body, execute, seal};
+use slipstream_executor::{BatchContext, ExecutorConfig, HintsMode, Session, decode_body, execute, seal};
 use slipstream_storage::{Snapshot, StorageConfig, Store};
 use slipstream_testkit::{Batch, Wallet, key, keys};
 use slipstream_types::{
@@ -93,7 +93,7 @@ fn commit(genesis: &Genesis, store: &Store, wallet: &mut Wallet) -> BatchHeader 
     let body = Body::new(vec![transfer, call]).expect("two transactions");
     let transactions = decode_body(&body, &genesis.chain).expect("they are of this chain");
     let head = store.head().expect("memory is readable");
-    let basis = Basis {
+    let basis = BatchContext {
         parent: &head.header,
         epoch: Epoch(0),
         timestamp_ms: head.header.timestamp_ms + 100,

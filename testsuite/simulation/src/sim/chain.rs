@@ -12,7 +12,7 @@ use alloy_primitives::{Bytes, TxKind};
 use anyhow::{Context, Result};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use slipstream_executor::{
-    Basis, HintsMode, Outcome, Transaction, decode_body, execute, seal, seal_hints_with_values,
+    BatchContext, HintsMode, Outcome, Transaction, decode_body, execute, seal, seal_hints_with_values,
 };
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_testkit::{Batch, Wallet, keys, set};
@@ -214,7 +214,7 @@ impl Maker {
         let timestamp_ms = head.header.timestamp_ms + 100;
         let proposer = PROPOSER;
         let epoch = epoch(BatchNumber::new(number));
-        let basis = Basis { parent: &head.header, epoch, timestamp_ms, proposer };
+        let basis = BatchContext { parent: &head.header, epoch, timestamp_ms, proposer };
         let outcome = execute(&store.view()?, &basis.env(&genesis.chain), &transactions)?;
         let speculation = store.speculate(&outcome.delta)?;
         let root = speculation.root();

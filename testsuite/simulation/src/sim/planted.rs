@@ -6,7 +6,7 @@ use slipstream_sync::{
     Defences, Planted, SyncError,
     engine::Local,
     protocol::{ANSWER_BYTES_MAX, Codes, Request, Summary},
-    work::{Done, Job, RestoreJob, RestoreResult, Step, Worker},
+    work::{Done, Job, RestoreJob, RestoreOutcome, RestoreResult, Worker},
 };
 use slipstream_types::{Digest, Waypoint, codec, keccak256};
 
@@ -53,7 +53,7 @@ fn hashes_of(answer: &[u8]) -> Option<Vec<Digest>> {
 
 /// The result of a chunk that counts as added, whether its proof failed or not.
 fn accepted(mut done: Done) -> Done {
-    if let Done::Restored(Ok(RestoreResult { step: Step::Chunk { checked, .. }, .. })) = &mut done {
+    if let Done::Restored(Ok(RestoreResult { step: RestoreOutcome::Chunk { checked, .. }, .. })) = &mut done {
         *checked = Ok(());
     }
     done

@@ -8,7 +8,7 @@ use serde::{
 };
 use serde_path_to_error::Segment;
 use serde_saphyr::{Error, Spanned};
-use slipstream_yaml::{Mistake, Place, mask::mask_text, options};
+use slipstream_yaml::{Place, YamlError, mask::mask_text, options};
 
 use super::{error::ScenarioError, model::Scenario, rules};
 use crate::{load::access_lists_in, relay::KIB_PER_SECOND_MAX};
@@ -105,7 +105,7 @@ pub(super) fn decode<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, 
         })
     })
     .map_err(|error: Error| {
-        let mistake = Mistake::of(&error);
+        let mistake = YamlError::of(&error);
         // The parser gives the position of the key.
         let value = mistake.is_of_a_value().then(|| place_of(text, &segments));
         let (line, column) = value.flatten().unwrap_or((mistake.line, mistake.column));

@@ -1,4 +1,4 @@
-//! [`Calls`]: the places of calls over HTTP, by how long a call may take.
+//! [`CallPlaces`]: the places of calls over HTTP, by how long a call may take.
 //!
 //! ```text
 //!   read ─▶ a place among all ─▶ its body shows what it requests ─┬─▶ short: it starts
@@ -10,7 +10,7 @@
 //! small requests would be refused. Short calls end in a moment, so their part of the places keeps becoming free. So do
 //! the places on probation: see [`Probation`].
 
-use slipstream_fair::{Origin, Probation, Room, Share};
+use slipstream_fair::{Origin, Probation, Quota, QuotaShare};
 
 /// The part of the calls that strangers leave to the operator's own hosts, as a divisor.
 const RESERVED_CALLS_SHARE: usize = 8;
@@ -36,31 +36,31 @@ pub(crate) enum Weight {
 }
 
 /// The places of all calls, each kind shared by address.
-pub(super) struct Calls {
-    all: Room,
+pub(super) struct CallPlaces {
+    all: Quota,
     /// The places of calls that are not short.
-    long: Room,
+    long: Quota,
     /// Additional places for calls that are not known to be long; `None` where there are too few.
-    probation: Option<Room>,
+    probation: Option<Quota>,
     /// The long places of calls that wait for receipts.
-    waiting: Room,
+    waiting: Quota,
 }
 
 /// The places of one call.
 #[derive(Default)]
-pub(super) struct Held {
-    places: Vec<Share>,
+pub(super) struct CallPlace {
+    places: Vec<QuotaShare>,
     probation: Option<Probation>,
 }
 
-impl Held {
+impl CallPlace {
     /// Holds a place among all.
-    pub(super) fn one(place: Share) -> Held {
-        Held { places: vec![place], probation: None }
+    pub(super) fn one(place: QuotaShare) -> CallPlace {
+        CallPlace { places: vec![place], probation: None }
     }
 
     /// Adds the further places that its weight needs.
-    pub(super) fn extend(&mut self, further: Held) {
+    pub(super) fn extend(&mut self, further: CallPlace) {
         self.places.extend(further.places);
         self.probation = further.probation;
     }
@@ -74,10 +74,10 @@ impl Held {
     }
 }
 
-impl Calls {
-    pub(super) fn new(calls: usize) -> Calls {
+impl CallPlaces {
+    pub(super) fn new(calls: usize) -> CallPlaces {
         let probation = calls / PROBATION_CALLS_SHARE;
-        Calls {
+        CallPlaces {
             all: room(calls),
             long: room(calls - calls / SHORT_CALLS_SHARE - probation),
             probation: (probation > 0).then(|| room(probation)),
@@ -86,13 +86,13 @@ impl Calls {
     }
 
     /// A place among all, for a call that has not been parsed yet.
-    pub(super) fn place(&self, origin: Origin) -> Option<Share> {
+    pub(super) fn place(&self, origin: Origin) -> Option<QuotaShare> {
         place_in(&self.all, origin)
     }
 
     /// The further places that a call of this weight needs; `None` if one of them is not free.
-    pub(super) fn places_for(&self, origin: Origin, weight: Weight) -> Option<Held> {
-        let mut held = Held::default();
+    pub(super) fn places_for(&self, origin: Origin, weight: Weight) -> Option<CallPlace> {
+        let mut held = CallPlace::default();
         match weight {
             Weight::Short => {}
             Weight::Probation => match self.short_at_first(origin) {
@@ -110,24 +110,24 @@ impl Calls {
         Some(held)
     }
 
-    fn short_at_first(&self, origin: Origin) -> Option<Share> {
+    fn short_at_first(&self, origin: Origin) -> Option<QuotaShare> {
         self.probation.as_ref().and_then(|room| place_in(room, origin))
     }
 
     /// The operator's own hosts may also take the places on probation: their calls need no probation.
-    fn long(&self, origin: Origin) -> Option<Share> {
+    fn long(&self, origin: Origin) -> Option<QuotaShare> {
         let own = || if origin.is_stranger() { None } else { self.short_at_first(origin) };
         place_in(&self.long, origin).or_else(own)
     }
 }
 
 /// A budget of places, some of which strangers leave to the operator's own hosts.
-pub(super) fn room(calls: usize) -> Room {
-    Room::new(calls, calls / RESERVED_CALLS_SHARE)
+pub(super) fn room(calls: usize) -> Quota {
+    Quota::new(calls, calls / RESERVED_CALLS_SHARE)
 }
 
 /// A place in a budget, if one is free.
-pub(super) fn place_in(room: &Room, origin: Origin) -> Option<Share> {
+pub(super) fn place_in(room: &Quota, origin: Origin) -> Option<QuotaShare> {
     let mut place = room.share(origin);
     place.grow_to(1).then_some(place)
 }
@@ -144,19 +144,19 @@ mod tests {
     }
 
     /// The places of a call whose body is known, if it gets them.
-    fn call(calls: &Calls, origin: Origin, weight: Weight) -> Option<Held> {
-        let mut held = Held::one(calls.place(origin)?);
+    fn call(calls: &CallPlaces, origin: Origin, weight: Weight) -> Option<CallPlace> {
+        let mut held = CallPlace::one(calls.place(origin)?);
         held.extend(calls.places_for(origin, weight)?);
         Some(held)
     }
 
     /// The number of free places: all, long, on probation, waiting.
-    fn free(calls: &Calls) -> [usize; 4] {
-        let probation = calls.probation.as_ref().map_or(0, Room::free);
+    fn free(calls: &CallPlaces) -> [usize; 4] {
+        let probation = calls.probation.as_ref().map_or(0, Quota::free);
         [calls.all.free(), calls.long.free(), probation, calls.waiting.free()]
     }
 
-    fn crowd(calls: &Calls, weight: Weight) -> Vec<Held> {
+    fn crowd(calls: &CallPlaces, weight: Weight) -> Vec<CallPlace> {
         (1_000..1_400).filter_map(|number| call(calls, host(number), weight)).collect()
     }
 
@@ -164,7 +164,7 @@ mod tests {
     /// requests. The operator finds places of each kind.
     #[test]
     fn long_calls_of_many_addresses_leave_places_to_short_ones() {
-        let calls = Calls::new(256);
+        let calls = CallPlaces::new(256);
         let long = crowd(&calls, Weight::Long);
         assert_eq!(long.len(), 140, "of 160, but for the operator's 20");
         assert!(call(&calls, host(1), Weight::Waits).is_none());
@@ -186,7 +186,7 @@ mod tests {
     /// With all probation places taken, they count as long ones.
     #[test]
     fn calls_on_probation_have_places_that_come_round() {
-        let calls = Calls::new(256);
+        let calls = CallPlaces::new(256);
         let mut long = crowd(&calls, Weight::Long);
         for number in 0..400 {
             let held = call(&calls, host(number), Weight::Probation).unwrap();
@@ -209,7 +209,7 @@ mod tests {
     /// Goal: calls that wait for receipts leave places to those that compute. A refused one holds nothing.
     #[test]
     fn waiting_calls_leave_places_to_those_that_compute() {
-        let calls = Calls::new(256);
+        let calls = CallPlaces::new(256);
         let waiting = crowd(&calls, Weight::Waits);
         assert_eq!(waiting.len(), 56, "of 64, but for the operator's 8");
         assert_eq!(free(&calls), [200, 104, 32, 8]);
@@ -219,7 +219,7 @@ mod tests {
     /// Goal: callers behind one trusted proxy also keep places for short calls when long ones have reached their limit.
     #[test]
     fn a_trusted_host_keeps_places_for_short_calls() {
-        let calls = Calls::new(16);
+        let calls = CallPlaces::new(16);
         let of = |weight| std::iter::from_fn(|| call(&calls, Origin::Trusted, weight)).collect::<Vec<_>>();
         let long = of(Weight::Long);
         assert_eq!((long.len(), of(Weight::Short).len()), (12, 4));
@@ -228,12 +228,12 @@ mod tests {
     /// Goal: one address has at most a third of each kind, and a node with a single place serves every kind.
     #[test]
     fn an_address_has_a_third_of_each_kind() {
-        let calls = Calls::new(256);
+        let calls = CallPlaces::new(256);
         for (weight, most) in [(Weight::Long, 47), (Weight::Waits, 19), (Weight::Short, 75)] {
             let own: Vec<_> = std::iter::from_fn(|| call(&calls, host(1), weight)).collect();
             assert_eq!(own.len(), most, "{weight:?}");
         }
-        let one = Calls::new(1);
+        let one = CallPlaces::new(1);
         for weight in [Weight::Short, Weight::Probation, Weight::Long, Weight::Waits] {
             let only = call(&one, host(1), weight);
             assert!(only.is_some() && call(&one, host(2), weight).is_none(), "{weight:?}");

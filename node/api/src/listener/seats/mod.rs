@@ -9,16 +9,16 @@ use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use slipstream_fair::{Origin, Probation};
-use slipstream_fair::{Room, Share};
+use slipstream_fair::{Quota, QuotaShare};
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::calls::Weight;
 use self::{
-    calls::{Calls, Held, place_in, room},
-    taken::Taken,
+    calls::{CallPlace, CallPlaces, place_in, room},
+    taken::TakenSeats,
 };
-use crate::incoming::{Messages, Unread};
+use crate::incoming::{BodyError, Messages};
 
 /// Time limit for the head of a request, from its first byte or, for the first head, from the start of the connection.
 pub(super) const HEAD_MAX: Duration = Duration::from_secs(5);
@@ -96,11 +96,11 @@ struct State {
     /// The deadline for reading an answer.
     answer_end: Instant,
     /// The places of the call that is running or whose answer is being read. A reader that stops releases them.
-    call: Held,
+    call: CallPlace,
     /// The accounting of its socket's incoming messages.
     messages: Option<Messages>,
     /// Why nothing more is read from it.
-    overrun: Option<Unread>,
+    overrun: Option<BodyError>,
 }
 
 impl State {
@@ -120,10 +120,10 @@ impl State {
 /// All seats of the API.
 pub(super) struct Seats {
     limits: Limits,
-    calls: Calls,
+    calls: CallPlaces,
     /// The places for the messages of sockets.
-    socket_calls: Room,
-    taken: Mutex<Taken>,
+    socket_calls: Quota,
+    taken: Mutex<TakenSeats>,
     /// Notified when a connection has left, or may have become dismissible.
     changed: Notify,
 }
@@ -141,7 +141,7 @@ impl Seats {
     pub(super) fn new(limits: Limits) -> Arc<Seats> {
         Arc::new(Seats {
             limits,
-            calls: Calls::new(limits.calls),
+            calls: CallPlaces::new(limits.calls),
             socket_calls: room((limits.calls / SOCKET_CALLS_SHARE).max(1)),
             taken: Mutex::default(),
             changed: Notify::new(),
@@ -176,7 +176,7 @@ impl Seats {
             since: now,
             bytes: 0,
             answer_end: now,
-            call: Held::default(),
+            call: CallPlace::default(),
             messages: None,
             overrun: None,
         };
@@ -211,7 +211,8 @@ impl Seat {
     fn turn(&self, doing: Doing) {
         let mut state = self.0.state.lock();
         (state.doing, state.since, state.bytes) = (doing, Instant::now(), 0);
-        let call = if doing == Doing::Answer { Held::default() } else { std::mem::take(&mut state.call) };
+        let call =
+            if doing == Doing::Answer { CallPlace::default() } else { std::mem::take(&mut state.call) };
         drop(state);
         drop(call);
         self.0.seats.changed.notify_one();
@@ -240,7 +241,7 @@ impl Seat {
     }
 
     /// Ends a message of the socket. Returns its share of the memory, held while it is processed.
-    pub(crate) fn message_read(&self) -> Option<Share> {
+    pub(crate) fn message_read(&self) -> Option<QuotaShare> {
         self.0.state.lock().messages.as_mut().map(Messages::whole)
     }
 
@@ -252,7 +253,7 @@ impl Seat {
     }
 
     /// A place for a call of the socket, if one is free. Separate from the places of calls over HTTP.
-    pub(crate) fn call_place(&self) -> Option<Share> {
+    pub(crate) fn call_place(&self) -> Option<QuotaShare> {
         place_in(&self.0.seats.socket_calls, self.0.origin)
     }
 
@@ -291,7 +292,7 @@ impl Seat {
     pub(crate) fn call_read(&self) -> Result<(), NoPlace> {
         let place = self.0.seats.calls.place(self.0.origin).ok_or(NoPlace)?;
         self.turn(Doing::Wait);
-        self.0.state.lock().call = Held::one(place);
+        self.0.state.lock().call = CallPlace::one(place);
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! [`Taken`]: the taken seats, and who goes first when a newcomer needs one.
+//! [`TakenSeats`]: the taken seats, and who goes first when a newcomer needs one.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -22,9 +22,9 @@ const CALLER_SEATS_MAX: usize = 8;
 /// Maximum number of remembered callers. Beyond that, no further one is remembered.
 const CALLERS_MAX: usize = 4_096;
 
-/// All taken seats. [`Taken::insert`] and [`Taken::remove`] maintain the counts.
+/// All taken seats. [`TakenSeats::insert`] and [`TakenSeats::remove`] maintain the counts.
 #[derive(Default)]
-pub(super) struct Taken {
+pub(super) struct TakenSeats {
     pub(super) next: u64,
     pub(super) seats: BTreeMap<u64, Seat>,
     /// The number of seats of each address; addresses without seats are absent.
@@ -37,7 +37,7 @@ pub(super) struct Taken {
     callers: BTreeMap<Origin, Instant>,
 }
 
-impl Taken {
+impl TakenSeats {
     pub(super) fn count(&self, origin: Origin) -> usize {
         self.counts.get(&origin).copied().unwrap_or_default()
     }

@@ -2,7 +2,7 @@
 
 use slipstream_types::{BatchNumber, CodecError};
 
-use super::{super::Failed, *};
+use super::{super::CommandFailure, *};
 
 /// Goal: a task's error is found below its wrappers, and a bug counts as one wherever it occurred.
 #[test]
@@ -26,7 +26,7 @@ fn the_cause_of_a_failed_task_decides() {
         (NodeError::Task(task(of_execution(StorageError::Poisoned.into()))), Exit::TryAgain),
     ] {
         assert_eq!(Exit::of(&error), exit, "{error}");
-        let failed = Failed::of(&error).to_string();
+        let failed = CommandFailure::of(&error).to_string();
         assert_eq!(failed, error.to_string(), "no cause is said twice");
     }
 }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use slipstream_fair::Origin;
 use slipstream_types::BatchNumber;
 
-use super::super::search::{Criteria, Place};
+use super::super::search::{Criteria, LogPosition};
 use crate::errors::RpcError;
 
 /// How long an unpolled filter is kept, as in geth.
@@ -32,7 +32,7 @@ const FILTER_WEIGHT: usize = FILTERS_BYTES_MAX / FILTERS_MAX;
 #[derive(Clone)]
 pub(super) enum Watch {
     /// Logs, from a position on.
-    Logs(Arc<Criteria>, Place),
+    Logs(Arc<Criteria>, LogPosition),
     /// Batches, from a number on.
     Batches(BatchNumber),
     /// The pool's count of arrivals.
@@ -48,7 +48,7 @@ impl Watch {
     }
 }
 
-struct Installed {
+struct InstalledFilter {
     owner: Origin,
     watch: Watch,
     bytes: usize,
@@ -65,7 +65,7 @@ struct Load {
 }
 
 impl Load {
-    fn of<'a>(filters: impl Iterator<Item = &'a Installed>) -> Load {
+    fn of<'a>(filters: impl Iterator<Item = &'a InstalledFilter>) -> Load {
         filters.fold(Load::default(), |load, one| Load {
             filters: load.filters + 1,
             bytes: load.bytes + one.bytes,
@@ -79,7 +79,7 @@ impl Load {
 
 /// All filters of this node. A restart loses them, as in other nodes.
 #[derive(Default)]
-pub struct Filters(Mutex<HashMap<u128, Installed>>);
+pub struct Filters(Mutex<HashMap<u128, InstalledFilter>>);
 
 impl Filters {
     /// Installs a filter. If the limits are reached, abandoned filters are evicted first, then one of the heaviest
@@ -111,7 +111,7 @@ impl Filters {
             };
             filters.remove(&victim);
         }
-        filters.insert(id, Installed { owner, watch, bytes, polled: now, is_being_polled: false });
+        filters.insert(id, InstalledFilter { owner, watch, bytes, polled: now, is_being_polled: false });
         Ok(U128::from(id))
     }
 
@@ -126,14 +126,14 @@ impl Filters {
     /// # Errors
     /// [`RpcError::FilterBusy`] while another poll is being answered: waiting for it would occupy a thread that others
     /// need.
-    pub(super) fn poll(self: &Arc<Self>, id: Option<u128>, now: Instant) -> Result<Poll, RpcError> {
+    pub(super) fn poll(self: &Arc<Self>, id: Option<u128>, now: Instant) -> Result<PendingPoll, RpcError> {
         let mut filters = self.0.lock();
         let found = polled(&mut filters, id, now)?;
         if std::mem::replace(&mut found.is_being_polled, true) {
             return Err(RpcError::FilterBusy);
         }
         let id = id.unwrap_or_default();
-        Ok(Poll { filters: self.clone(), id, watch: found.watch.clone() })
+        Ok(PendingPoll { filters: self.clone(), id, watch: found.watch.clone() })
     }
 
     pub(super) fn uninstall(&self, id: Option<u128>) -> bool {
@@ -148,14 +148,14 @@ fn too_many(filters: usize, whose: &str) -> RpcError {
     RpcError::TooMuch(text)
 }
 
-fn is_full(filters: &HashMap<u128, Installed>, more_bytes: usize) -> bool {
+fn is_full(filters: &HashMap<u128, InstalledFilter>, more_bytes: usize) -> bool {
     let all = Load::of(filters.values());
     all.filters >= FILTERS_MAX || all.bytes + more_bytes > FILTERS_BYTES_MAX
 }
 
 /// The filter to evict for a new one: the least recently polled of the heaviest address. `None` if the newcomer is the
 /// heaviest.
-fn least_missed(filters: &HashMap<u128, Installed>, newcomer: Origin) -> Option<u128> {
+fn least_missed(filters: &HashMap<u128, InstalledFilter>, newcomer: Origin) -> Option<u128> {
     let mut loads = HashMap::<Origin, usize>::new();
     for filter in filters.values() {
         *loads.entry(filter.owner).or_default() += Load::of(std::iter::once(filter)).weight();
@@ -170,10 +170,10 @@ fn least_missed(filters: &HashMap<u128, Installed>, newcomer: Origin) -> Option<
 
 /// Returns the filter, and marks it as polled now.
 fn polled(
-    filters: &mut HashMap<u128, Installed>,
+    filters: &mut HashMap<u128, InstalledFilter>,
     id: Option<u128>,
     now: Instant,
-) -> Result<&mut Installed, RpcError> {
+) -> Result<&mut InstalledFilter, RpcError> {
     let found = id.and_then(|id| filters.get_mut(&id)).ok_or(RpcError::FilterNotFound)?;
     if now.saturating_duration_since(found.polled) >= UNPOLLED_MAX {
         return Err(RpcError::FilterNotFound);
@@ -183,14 +183,14 @@ fn polled(
 }
 
 /// A poll that is being answered. Until it is [`told`](Poll::told), the filter keeps its position.
-pub struct Poll {
+pub struct PendingPoll {
     filters: Arc<Filters>,
     id: u128,
     /// The filter's position after this answer.
     pub(super) watch: Watch,
 }
 
-impl Poll {
+impl PendingPoll {
     /// Advances the filter. Call when the answer is on its way; the next poll reports the changes after it.
     pub(crate) fn told(self) {
         if let Some(installed) = self.filters.0.lock().get_mut(&self.id) {
@@ -199,7 +199,7 @@ impl Poll {
     }
 }
 
-impl Drop for Poll {
+impl Drop for PendingPoll {
     fn drop(&mut self) {
         if let Some(installed) = self.filters.0.lock().get_mut(&self.id) {
             installed.is_being_polled = false;
@@ -281,7 +281,7 @@ mod tests {
             .map(|number| alloy_primitives::Address::left_padding_from(&u32::to_be_bytes(number)))
             .collect();
         let criteria = Arc::new(Criteria::new(Filter::new().address(addresses)));
-        let watch = || Watch::Logs(criteria.clone(), Place::before(BatchNumber::new(1)));
+        let watch = || Watch::Logs(criteria.clone(), LogPosition::before(BatchNumber::new(1)));
         let installed =
             |owner| (0..FILTERS_MAX).take_while(|_| filters.install(owner, watch(), now).is_ok()).count();
         assert_eq!(installed(host(1)), FILTERS_PER_ADDRESS_BYTES_MAX / criteria.bytes());

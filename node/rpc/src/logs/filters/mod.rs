@@ -16,11 +16,11 @@ use slipstream_fair::Leash;
 use slipstream_types::BatchNumber;
 
 pub use self::installed::Filters;
-pub(crate) use self::installed::Poll;
+pub(crate) use self::installed::PendingPoll;
 use self::installed::Watch;
 use super::{
     all, number, range,
-    search::{Budget, Criteria, End, Found, Place},
+    search::{Budget, Criteria, FoundLogs, LogPosition, SearchEnd},
     wanted::Wanted,
 };
 use crate::{
@@ -60,7 +60,7 @@ pub(crate) fn new_filter(
     let criteria = Criteria::new(wanted.into_filter()?);
     let head = context.store.head().map_err(RpcError::from)?.header.number;
     check_watchable(criteria.filter(), head)?;
-    let watch = Watch::Logs(Arc::new(criteria), Place::before(head.next()));
+    let watch = Watch::Logs(Arc::new(criteria), LogPosition::before(head.next()));
     Ok(context.filters.install(asker.origin, watch, Instant::now())?)
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn changes(
     context: &RpcContext,
     params: &Params<'_>,
     asker: &CallContext<'_>,
-) -> (RpcResult<Changes>, Option<Poll>) {
+) -> (RpcResult<Changes>, Option<PendingPoll>) {
     let begun = id(params).and_then(|id| Ok(context.filters.poll(id, Instant::now())?));
     match begun {
         Err(error) => (Err(error), None),
@@ -154,23 +154,23 @@ pub(crate) fn filter_logs(
 pub(super) fn new_logs(
     context: &RpcContext,
     criteria: &Criteria,
-    place: &mut Place,
+    place: &mut LogPosition,
     leash: &Leash,
     budget: Budget,
 ) -> Result<Vec<Log>, RpcError> {
     let head = context.store.head()?.header.number;
     let (first, last) = watched(context, criteria.filter(), head)?;
-    let from = if first > place.batch { Place::before(first) } else { *place };
+    let from = if first > place.batch { LogPosition::before(first) } else { *place };
     let found = context.search(criteria, leash).run(from, last, budget);
     if let Err(RpcError::LogsNotStored { number, kept_from }) = &found {
         // A restore or pruning left a gap. It is reported once; the next poll continues where receipts exist again.
-        *place = Place::before(kept_from.unwrap_or(head.next()).max(number.next()));
+        *place = LogPosition::before(kept_from.unwrap_or(head.next()).max(number.next()));
     }
-    let Found { logs, end } = found?;
+    let FoundLogs { logs, end } = found?;
     *place = match end {
-        End::Reached => Place::before(head.next()).max(*place),
-        End::Results(place) => place,
-        End::Work(batch) => Place::before(batch),
+        SearchEnd::Reached => LogPosition::before(head.next()).max(*place),
+        SearchEnd::Results(place) => place,
+        SearchEnd::Work(batch) => LogPosition::before(batch),
     };
     Ok(logs)
 }

@@ -15,7 +15,7 @@ use self::options::{CallOptions, TracerOptions};
 use super::{Executable, Request};
 use crate::{
     RpcContext,
-    batches::Parts,
+    batches::BatchParts,
     call::request::CallObject,
     errors::{RpcError, RpcResult},
     params::{BlockParam, Hash, Strict, args},
@@ -39,7 +39,7 @@ pub(super) fn transaction(
 ) -> RpcResult<GethTrace> {
     let (Strict(hash), options): (Hash, Option<TracerOptions>) = args(params)?;
     let (request, options) = (Request::begin(context, asker), options.unwrap_or_default().0);
-    let Some((batch, index)) = transactions::find(context, &hash, Parts::Both, asker.reader())? else {
+    let Some((batch, index)) = transactions::find(context, &hash, BatchParts::Both, asker.reader())? else {
         transactions::check_unknown(context, &hash)?;
         return Err(RpcError::Rejected("transaction not found".into()).into());
     };
@@ -55,7 +55,7 @@ pub(super) fn block<I: DeserializeOwned + Into<BlockParam>>(
 ) -> RpcResult<Vec<Traced>> {
     let (id, options): (I, Option<TracerOptions>) = args(params)?;
     let (request, options) = (Request::begin(context, asker), options.unwrap_or_default().0);
-    let Some(batch) = context.batch(id.into().0, Parts::Both, asker.reader())? else {
+    let Some(batch) = context.batch(id.into().0, BatchParts::Both, asker.reader())? else {
         return Err(RpcError::Rejected("block not found".into()).into());
     };
     // An empty batch needs no state. geth says of the genesis that it is not traceable.

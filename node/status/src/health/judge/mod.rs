@@ -35,7 +35,7 @@ pub struct Rules {
 
 /// The signs from which health is judged.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Signs {
+pub(super) struct HealthSigns {
     pub(super) head: BatchNumber,
     /// The distance of the head's timestamp from the clock; `None` before the first batch.
     pub(super) head_age: Option<Duration>,
@@ -118,7 +118,7 @@ impl Judge {
     }
 
     /// Judges the current signs.
-    pub(super) fn judge(&mut self, signs: &Signs, now: Instant) -> Health {
+    pub(super) fn judge(&mut self, signs: &HealthSigns, now: Instant) -> Health {
         self.remember(signs, now);
         let behind = signs.target.since(signs.head);
         self.state = self.state(signs, behind);
@@ -160,7 +160,7 @@ impl Judge {
         }
     }
 
-    fn remember(&mut self, signs: &Signs, now: Instant) {
+    fn remember(&mut self, signs: &HealthSigns, now: Instant) {
         if signs.heard > 0 {
             self.heard_at = Some(now);
         }
@@ -174,7 +174,7 @@ impl Judge {
         self.last = Some(seen);
     }
 
-    fn state(&self, signs: &Signs, behind: u64) -> State {
+    fn state(&self, signs: &HealthSigns, behind: u64) -> State {
         let behind_max = match self.state {
             State::CatchingUp | State::Restoring => AT_HEAD_BATCHES,
             _ => BEHIND_BATCHES - 1,
@@ -198,7 +198,7 @@ impl Judge {
     /// Whether the head is too old. A head that moves here counts as new whatever its timestamp. A clock may be wrong,
     /// or the chain's time may be catching up after a pause. A head that was too old is new again if its timestamp is
     /// much nearer, or if it moves twice in time. A single step of a nearly stuck node is not enough.
-    fn is_old(&self, signs: &Signs, now: Instant) -> bool {
+    fn is_old(&self, signs: &HealthSigns, now: Instant) -> bool {
         let Some((most, age)) = self.rules.head_age_max.zip(signs.head_age) else { return false };
         let is_long_ago = |at: Option<Instant>| at.is_none_or(|at| now.saturating_duration_since(at) > most);
         match self.is_old {
@@ -208,7 +208,7 @@ impl Judge {
     }
 
     /// The first fault: later ones may follow from it.
-    fn blocker(&self, signs: &Signs, behind: u64, now: Instant) -> Option<Blocker> {
+    fn blocker(&self, signs: &HealthSigns, behind: u64, now: Instant) -> Option<Blocker> {
         let since = |at: Instant| now.saturating_duration_since(at);
         let unheard = since(self.heard_at.unwrap_or(self.started));
         let is_unheard = self.heard_at.is_none() || unheard >= NO_PEERS_AFTER;
@@ -267,7 +267,7 @@ fn blocker(reason: Reason, text: String, alert: bool, retry: Option<Duration>) -
     Blocker { reason, text, alert, retry_ms }
 }
 
-fn is_behind(signs: &Signs, behind: u64) -> String {
+fn is_behind(signs: &HealthSigns, behind: u64) -> String {
     let batches = if behind == 1 { "batch" } else { "batches" };
     format!(
         "this node is {behind} {batches} behind: its head is {}, the newest certified batch {}",
@@ -275,7 +275,7 @@ fn is_behind(signs: &Signs, behind: u64) -> String {
     )
 }
 
-fn halted(signs: &Signs, age: Duration) -> String {
+fn halted(signs: &HealthSigns, age: Duration) -> String {
     let newest = match signs.heard {
         0 => format!("its last one is {}", signs.head),
         1 => format!("the newest certified batch that its only peer has is {}", signs.newest),
@@ -291,14 +291,14 @@ fn halted(signs: &Signs, age: Duration) -> String {
     format!("the chain has made no batch for {} s: {newest}{}", age.as_secs(), votes(signs))
 }
 
-fn votes(signs: &Signs) -> String {
+fn votes(signs: &HealthSigns) -> String {
     let silence = signs
         .silence
         .map(|silence| format!("this validator signs nothing: {silence}; {}", silence.way_out()));
     silence.iter().chain(&signs.votes).map(|text| format!("; {text}")).collect()
 }
 
-fn no_peers(signs: &Signs) -> String {
+fn no_peers(signs: &HealthSigns) -> String {
     let missing = signs.missing.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
     match (signs.connected, signs.configured) {
         (0, 0) if signs.removed > 0 => {

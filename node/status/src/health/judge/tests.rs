@@ -9,14 +9,18 @@ struct Rig {
     judge: Judge,
     start: Instant,
     second: u64,
-    signs: Signs,
+    signs: HealthSigns,
 }
 
 impl Rig {
     fn new(rules: Rules) -> Rig {
         let start = Instant::now();
-        let signs =
-            Signs { phase: Phase::WaitingForPeers, needs_peers: true, configured: 3, ..Signs::default() };
+        let signs = HealthSigns {
+            phase: Phase::WaitingForPeers,
+            needs_peers: true,
+            configured: 3,
+            ..HealthSigns::default()
+        };
         Rig { judge: Judge::new(rules, start), start, second: 0, signs }
     }
 
@@ -32,7 +36,7 @@ impl Rig {
     fn meet(&mut self, head: u64) {
         let head = BatchNumber::new(head);
         let waiting = Some("no peer has a newer batch".to_owned());
-        self.signs = Signs {
+        self.signs = HealthSigns {
             phase: Phase::Idle,
             waiting,
             target: head,

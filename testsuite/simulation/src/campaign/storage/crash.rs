@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use rand::Rng;
-use slipstream_storage::{CrashPoint, Step, Store, Takeover};
+use slipstream_storage::{CrashPoint, Store, Takeover, WriteStep};
 use slipstream_types::{BatchNumber, BlobKind, Path, StateKey};
 
 use super::{
@@ -198,26 +198,36 @@ impl CrashTarget {
 pub(super) fn random_passing(point: CrashPoint, rng: &mut impl Rng) -> u64 {
     let (CrashPoint::Before(step) | CrashPoint::After(step)) = point;
     let max = match step {
-        Step::RestoreDiscard | Step::Repair | Step::Rollback => 1,
-        Step::Initialize | Step::RestoreStart | Step::RestoreFinish | Step::DropSnapshot => 2,
+        WriteStep::RestoreDiscard | WriteStep::Repair | WriteStep::Rollback => 1,
+        WriteStep::Initialize
+        | WriteStep::RestoreStart
+        | WriteStep::RestoreFinish
+        | WriteStep::DropSnapshot => 2,
         // The state is small: its rows are one run.
-        Step::RestoreSeal | Step::RestoreRows | Step::RestoreChunk => 2,
+        WriteStep::RestoreSeal | WriteStep::RestoreRows | WriteStep::RestoreChunk => 2,
         // Not every restore brings new code.
-        Step::RestoreCode => 2,
+        WriteStep::RestoreCode => 2,
         // A start seals what the previous life left in the log.
-        Step::HistorySeal | Step::HistoryRows | Step::HistoryRecord | Step::HistoryDrop => 2,
+        WriteStep::HistorySeal
+        | WriteStep::HistoryRows
+        | WriteStep::HistoryRecord
+        | WriteStep::HistoryDrop => 2,
         // A restore leaves the windows' batches to the backfill, two per run.
-        Step::Backfill => 3,
-        Step::Open | Step::Reclaim | Step::MakeSnapshot | Step::FrontierSave | Step::PruneRecord => 3,
-        Step::PutCertificate | Step::PruneDrop => 8,
-        Step::Commit | Step::FrontierNote | Step::PutRecord => 30,
+        WriteStep::Backfill => 3,
+        WriteStep::Open
+        | WriteStep::Reclaim
+        | WriteStep::MakeSnapshot
+        | WriteStep::FrontierSave
+        | WriteStep::PruneRecord => 3,
+        WriteStep::PutCertificate | WriteStep::PruneDrop => 8,
+        WriteStep::Commit | WriteStep::FrontierNote | WriteStep::PutRecord => 30,
     };
     rng.random_range(1..=max)
 }
 
 /// Whether a point is passed only in a store's first life.
 pub(super) fn needs_new_store(point: CrashPoint) -> bool {
-    matches!(point, CrashPoint::Before(Step::Initialize) | CrashPoint::After(Step::Initialize))
+    matches!(point, CrashPoint::Before(WriteStep::Initialize) | CrashPoint::After(WriteStep::Initialize))
 }
 
 /// Draws the moment of a kill.

@@ -20,7 +20,7 @@ use slipstream_storage::{RestoreError, Span, StorageError};
 use slipstream_sync::{
     SyncError,
     protocol::{ANSWER_BYTES_MAX, RangeRequest, Request, Summary},
-    work::{Done, Job, RestoreJob, Step},
+    work::{Done, Job, RestoreJob, RestoreOutcome},
 };
 use slipstream_types::{BatchNumber, BlobKind, Digest, StateKey, codec};
 
@@ -78,14 +78,14 @@ impl World {
             (_, Done::Announced(Ok(Some(range)))) => expect_range(range, None),
             (Claim::Chunk(bytes, span), Done::Restored(Ok(restored))) => {
                 match (&restored.step, &restored.progress) {
-                    (Step::Chunk { checked: Ok(()), .. }, Some(progress)) => {
+                    (RestoreOutcome::Chunk { checked: Ok(()), .. }, Some(progress)) => {
                         expect_chunk(bytes, *span, progress.number)
                     }
                     _ => Ok(()),
                 }
             }
             (Claim::Codes(bytes, hashes), Done::Restored(Ok(restored))) => match restored.step {
-                Step::Codes(Ok(())) => expect_codes(bytes, hashes),
+                RestoreOutcome::Codes(Ok(())) => expect_codes(bytes, hashes),
                 _ => Ok(()),
             },
             (Claim::Begin(number), Done::Restored(Ok(_))) => {

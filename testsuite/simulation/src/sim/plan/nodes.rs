@@ -4,7 +4,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use rand::{Rng, rngs::StdRng};
 use slipstream_executor::{ExecutorConfig, HintsMode};
-use slipstream_storage::{CrashPoint, PruneConfig, Step, StorageConfig};
+use slipstream_storage::{CrashPoint, PruneConfig, StorageConfig, WriteStep};
 use slipstream_sync::{Mode, SyncConfig};
 use slipstream_types::{BatchNumber, Digest, PublicKey, Waypoint};
 
@@ -17,19 +17,19 @@ use super::{
 };
 
 /// The steps at which a store that only follows and restores can crash.
-const STEPS: [Step; 12] = [
-    Step::Open,
-    Step::Commit,
-    Step::PutRecord,
-    Step::Reclaim,
-    Step::RestoreStart,
-    Step::RestoreSeal,
-    Step::RestoreRows,
-    Step::RestoreChunk,
-    Step::RestoreCode,
-    Step::RestoreFinish,
-    Step::MakeSnapshot,
-    Step::PruneRecord,
+const STEPS: [WriteStep; 12] = [
+    WriteStep::Open,
+    WriteStep::Commit,
+    WriteStep::PutRecord,
+    WriteStep::Reclaim,
+    WriteStep::RestoreStart,
+    WriteStep::RestoreSeal,
+    WriteStep::RestoreRows,
+    WriteStep::RestoreChunk,
+    WriteStep::RestoreCode,
+    WriteStep::RestoreFinish,
+    WriteStep::MakeSnapshot,
+    WriteStep::PruneRecord,
 ];
 
 pub(super) fn node(
@@ -144,7 +144,9 @@ fn point(rng: &mut StdRng) -> (CrashPoint, u64) {
     let step = STEPS[rng.random_range(0..STEPS.len())];
     // A step that occurs once in a life crashes at its first pass.
     let passing = match step {
-        Step::Commit | Step::RestoreSeal | Step::RestoreRows | Step::RestoreChunk => rng.random_range(1..8),
+        WriteStep::Commit | WriteStep::RestoreSeal | WriteStep::RestoreRows | WriteStep::RestoreChunk => {
+            rng.random_range(1..8)
+        }
         _ => 1,
     };
     let point = if rng.random() { CrashPoint::Before(step) } else { CrashPoint::After(step) };

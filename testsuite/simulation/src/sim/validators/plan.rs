@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use slipstream_consensus::ConsensusConfig;
-use slipstream_storage::{CrashPoint, Step};
+use slipstream_storage::{CrashPoint, WriteStep};
 use slipstream_types::Failures;
 
 use super::{slow::Slowness, traitor::Habit};
@@ -26,7 +26,8 @@ const SIZES: [(usize, u16, u16); 12] = [
 ];
 
 /// The store's steps at which a validating process can crash.
-const STEPS: [Step; 4] = [Step::PutRecord, Step::PutRecord, Step::PutRecord, Step::Commit];
+const STEPS: [WriteStep; 4] =
+    [WriteStep::PutRecord, WriteStep::PutRecord, WriteStep::PutRecord, WriteStep::Commit];
 
 /// A change of the validators.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,7 +8,7 @@ use std::{
 use anyhow::Result;
 use rand::Rng;
 use slipstream_consensus::{
-    Decided, Driver, Refused, Validator,
+    DecidedBatch, Driver, Refused, Validator,
     simulated::{Machine, Seams, Work},
 };
 use slipstream_executor::Transaction;
@@ -115,7 +115,7 @@ fn validator(
     world: &Arc<World>,
     up: &Arc<Up>,
     set: ValidatorSet,
-    decided: mpsc::Sender<Decided>,
+    decided: mpsc::Sender<DecidedBatch>,
 ) -> Result<(Validator, Driver)> {
     let machine = &world.machines[up.machine];
     let pace = Pace { world: Arc::downgrade(world), machine: up.machine };
@@ -184,9 +184,9 @@ fn refused_as_slow(up: &Up) -> u64 {
 }
 
 /// Announces decided batches to all machines.
-async fn announce(world: &Arc<World>, up: &Arc<Up>, mut decided: mpsc::Receiver<Decided>) -> Result<()> {
+async fn announce(world: &Arc<World>, up: &Arc<Up>, mut decided: mpsc::Receiver<DecidedBatch>) -> Result<()> {
     let port = Port::new(world.clone(), up);
-    while let Some(Decided { leads, header, certificate, body, hints }) = decided.recv().await {
+    while let Some(DecidedBatch { leads, header, certificate, body, hints }) = decided.recv().await {
         if !leads {
             continue;
         }

@@ -239,7 +239,7 @@ impl Node {
         }
         if let Some(broadcaster) = &self.broadcaster {
             self.held.take(BatchNumber::new(number as u64));
-            broadcaster.publish(slipstream_broadcast::Fresh {
+            broadcaster.publish(slipstream_broadcast::NewBatch {
                 leads,
                 header: batch.header.clone(),
                 certificate: batch.certificate.clone(),

@@ -1,16 +1,16 @@
-//! [`Places`]: a fixed number of places, shared fairly by the addresses that request them.
+//! [`Permits`]: a fixed number of places, shared fairly by the addresses that request them.
 //!
 //! A semaphore serves requests in order of arrival, so that one caller with many requests takes everything. Here an
 //! address holds at most half as many places as it leaves free ([`Origin::may_take`]). A place that becomes free goes
 //! to the address that holds the fewest.
 //!
-//! Places for work ([`Places::metered`]) also track the load of each address. Among addresses that hold equally many,
+//! Places for work ([`Permits::metered`]) also track the load of each address. Among addresses that hold equally many,
 //! the one with the shorter work comes first, then the one with less use in the recent past. A quarter of the places is
 //! left to addresses that used little. Work that turns out to be long releases its place and continues in a place for
-//! long work ([`Place::lengthen`]), if one is free. So a short call does not wait for the long calls of many.
+//! long work ([`Permit::lengthen`]), if one is free. So a short call does not wait for the long calls of many.
 //!
 //! If no place for long work is free, the work keeps its own. A quarter of the places must still keep becoming free:
-//! they admit only work on probation, which ends when it is long ([`Place::settle`]). Otherwise a stream of new
+//! they admit only work on probation, which ends when it is long ([`Permit::settle`]). Otherwise a stream of new
 //! addresses, each with little use, could take them all.
 
 use std::{
@@ -38,7 +38,7 @@ const USERS_MAX: usize = 4_096;
 
 /// Places to take and release. Cheap to clone.
 #[derive(Clone)]
-pub struct Places(Arc<Mutex<State>>);
+pub struct Permits(Arc<Mutex<State>>);
 
 struct State {
     /// Places left to addresses with little use; 0 if use is not metered.
@@ -56,12 +56,12 @@ struct State {
     taken: HashMap<Origin, usize>,
     next: u64,
     /// In order of arrival.
-    waiting: BTreeMap<u64, (Asked, oneshot::Sender<()>)>,
+    waiting: BTreeMap<u64, (PermitRequest, oneshot::Sender<()>)>,
 }
 
 /// A request for a place.
 #[derive(Clone, Copy)]
-struct Asked {
+struct PermitRequest {
     origin: Origin,
     /// The work ends when it turns out to be long, unless it [settles](Place::settle).
     on_probation: bool,
@@ -132,7 +132,7 @@ impl State {
         !self.has_long || self.staying < self.all - left + self.free_long
     }
 
-    fn may_take(&self, Asked { origin, on_probation }: Asked, now: Instant) -> bool {
+    fn may_take(&self, PermitRequest { origin, on_probation }: PermitRequest, now: Instant) -> bool {
         let mut free = self.free;
         if origin.is_stranger() && self.used(origin, now) > LITTLE.as_secs_f64() {
             // Frequent short work may use a part of those places, and leaves at least one to newcomers.
@@ -146,13 +146,18 @@ impl State {
         origin.may_take(self.taken(origin), 1, free)
     }
 
-    fn take(&mut self, Asked { origin, on_probation }: Asked) {
+    fn take(&mut self, PermitRequest { origin, on_probation }: PermitRequest) {
         self.free -= 1;
         self.staying += usize::from(!on_probation);
         *self.taken.entry(origin).or_default() += 1;
     }
 
-    fn give_back(&mut self, Asked { origin, on_probation }: Asked, is_long: bool, now: Instant) {
+    fn give_back(
+        &mut self,
+        PermitRequest { origin, on_probation }: PermitRequest,
+        is_long: bool,
+        now: Instant,
+    ) {
         if is_long {
             self.free_long += 1;
         } else {
@@ -175,7 +180,7 @@ impl State {
         loop {
             let waiting = self.waiting.iter().filter(|(_, (asked, _))| self.may_take(*asked, now));
             let first = waiting
-                .min_by_key(|(ticket, (Asked { origin, .. }, _))| {
+                .min_by_key(|(ticket, (PermitRequest { origin, .. }, _))| {
                     let used = (self.used(*origin, now) * 4.0) as u64;
                     let long = (self.typical(*origin) / UNKNOWN.as_secs_f64()) as u64;
                     (origin.is_stranger(), self.taken(*origin), long, used, **ticket)
@@ -195,18 +200,18 @@ fn faded(used: &Use, now: Instant) -> f64 {
     used.seconds * (-halves).exp2()
 }
 
-impl Places {
+impl Permits {
     /// Places that are shared by number alone, for work that mostly waits.
-    pub fn new(places: usize) -> Places {
+    pub fn new(places: usize) -> Permits {
         Self::of(places, 0, false)
     }
 
     /// Places for work, shared by its duration as well, and extra ones for long work.
-    pub fn metered(places: usize, long: usize) -> Places {
+    pub fn metered(places: usize, long: usize) -> Permits {
         Self::of(places, long, true)
     }
 
-    fn of(places: usize, free_long: usize, is_metered: bool) -> Places {
+    fn of(places: usize, free_long: usize, is_metered: bool) -> Permits {
         let has_long = free_long > 0;
         let left = (places / LEFT_PART).max(usize::from(has_long && places > 1));
         let state = State {
@@ -222,17 +227,17 @@ impl Places {
             next: 0,
             waiting: BTreeMap::new(),
         };
-        Places(Arc::new(Mutex::new(state)))
+        Permits(Arc::new(Mutex::new(state)))
     }
 
     /// Returns a place, once one is free for this caller. Cancel safe.
-    pub async fn take(&self, origin: Origin) -> Place {
-        self.wait(Asked { origin, on_probation: false }).await
+    pub async fn take(&self, origin: Origin) -> Permit {
+        self.wait(PermitRequest { origin, on_probation: false }).await
     }
 
     /// The same for work on probation, which may also use places that long work must leave free.
-    pub(crate) async fn take_on_probation(&self, origin: Origin) -> Place {
-        self.wait(Asked { origin, on_probation: true }).await
+    pub(crate) async fn take_on_probation(&self, origin: Origin) -> Permit {
+        self.wait(PermitRequest { origin, on_probation: true }).await
     }
 
     /// Whether this caller's recent work took long. Forgotten after a while without work.
@@ -240,7 +245,7 @@ impl Places {
         self.0.lock().is_known_long(origin, Instant::now())
     }
 
-    async fn wait(&self, asked: Asked) -> Place {
+    async fn wait(&self, asked: PermitRequest) -> Permit {
         let (told, granted) = oneshot::channel();
         let waiting = {
             let mut state = self.0.lock();
@@ -263,10 +268,10 @@ impl Places {
 
     /// Takes all free places until the result is dropped.
     #[cfg(any(test, feature = "testing"))]
-    pub fn occupy(&self) -> Vec<Place> {
-        let asked = Asked { origin: Origin::Trusted, on_probation: false };
+    pub fn occupy(&self) -> Vec<Permit> {
+        let asked = PermitRequest { origin: Origin::Trusted, on_probation: false };
         let mut state = self.0.lock();
-        let place = || Place::new(self.clone(), asked);
+        let place = || Permit::new(self.clone(), asked);
         let free = state.free;
         (0..free).for_each(|_| state.take(asked));
         (0..free).map(|_| place()).collect()
@@ -275,16 +280,16 @@ impl Places {
 
 /// A queued request.
 struct Waiting {
-    places: Places,
-    asked: Asked,
+    places: Permits,
+    asked: PermitRequest,
     ticket: u64,
     came: bool,
 }
 
 impl Waiting {
-    fn enter(mut self) -> Place {
+    fn enter(mut self) -> Permit {
         self.came = true;
-        Place::new(self.places.clone(), self.asked)
+        Permit::new(self.places.clone(), self.asked)
     }
 }
 
@@ -302,17 +307,17 @@ impl Drop for Waiting {
 }
 
 /// A taken place, released on drop.
-pub struct Place {
-    places: Places,
-    asked: Asked,
+pub struct Permit {
+    places: Permits,
+    asked: PermitRequest,
     is_long: bool,
     /// The total time that the work has used.
     used: Duration,
 }
 
-impl Place {
-    fn new(places: Places, asked: Asked) -> Place {
-        Place { places, asked, is_long: false, used: Duration::ZERO }
+impl Permit {
+    fn new(places: Permits, asked: PermitRequest) -> Permit {
+        Permit { places, asked, is_long: false, used: Duration::ZERO }
     }
 
     /// Records further use of the work, and returns the address's recent use including it.
@@ -353,7 +358,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         let mut state = self.places.0.lock();
         state.note_end(self.asked.origin, self.used);

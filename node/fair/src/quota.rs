@@ -1,4 +1,4 @@
-//! [`Room`]: a number of bytes, or of anything else that is counted, shared by callers. A caller that finds it full is
+//! [`Quota`]: a number of bytes, or of anything else that is counted, shared by callers. A caller that finds it full is
 //! refused at once.
 
 use std::{collections::HashMap, sync::Arc};
@@ -9,7 +9,7 @@ use crate::origin::Origin;
 
 /// An amount that several holders share. Cheap to clone.
 #[derive(Clone)]
-pub struct Room(Arc<Mutex<State>>);
+pub struct Quota(Arc<Mutex<State>>);
 
 struct State {
     all: usize,
@@ -20,15 +20,15 @@ struct State {
     taken: HashMap<Origin, usize>,
 }
 
-impl Room {
+impl Quota {
     /// A room in which strangers leave `reserved` free for the operator's own hosts.
-    pub fn new(all: usize, reserved: usize) -> Room {
-        Room(Arc::new(Mutex::new(State { all, free: all, reserved, taken: HashMap::new() })))
+    pub fn new(all: usize, reserved: usize) -> Quota {
+        Quota(Arc::new(Mutex::new(State { all, free: all, reserved, taken: HashMap::new() })))
     }
 
     /// An empty share in the name of a caller.
-    pub fn share(&self, origin: Origin) -> Share {
-        Share { room: self.clone(), origin, held: 0 }
+    pub fn share(&self, origin: Origin) -> QuotaShare {
+        QuotaShare { room: self.clone(), origin, held: 0 }
     }
 
     /// The amount that is free.
@@ -39,13 +39,13 @@ impl Room {
 }
 
 /// One holder's share of a room, released on drop.
-pub struct Share {
-    room: Room,
+pub struct QuotaShare {
+    room: Quota,
     origin: Origin,
     held: usize,
 }
 
-impl Share {
+impl QuotaShare {
     /// Grows the share to `amount`, or returns false if the room is full. An amount above the whole room is granted
     /// only while nobody else holds a share.
     pub fn grow_to(&mut self, amount: usize) -> bool {
@@ -68,13 +68,13 @@ impl Share {
     }
 
     /// Moves the amount held so far into a new share and leaves this one empty.
-    pub fn split(&mut self) -> Share {
+    pub fn split(&mut self) -> QuotaShare {
         let empty = self.room.share(self.origin);
         std::mem::replace(self, empty)
     }
 }
 
-impl Drop for Share {
+impl Drop for QuotaShare {
     fn drop(&mut self) {
         if self.held == 0 {
             return;
@@ -100,7 +100,7 @@ mod tests {
         Origin::V4(Ipv4Addr::new(192, 0, 2, number))
     }
 
-    fn grown(room: &Room, origin: Origin, amount: usize) -> Option<Share> {
+    fn grown(room: &Quota, origin: Origin, amount: usize) -> Option<QuotaShare> {
         let mut share = room.share(origin);
         share.grow_to(amount).then_some(share)
     }
@@ -108,7 +108,7 @@ mod tests {
     /// Goal: one address cannot fill the room, a newcomer gets the rest, and the operator finds its reserve.
     #[test]
     fn an_address_leaves_twice_as_much_as_it_takes() {
-        let room = Room::new(100, 20);
+        let room = Quota::new(100, 20);
         let _first = grown(&room, host(1), 40).unwrap();
         assert!(grown(&room, host(1), 1).is_none(), "40 of 80 is too much already");
         let second = grown(&room, host(2), 40).unwrap();
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn shares_grow_and_come_back() {
-        let room = Room::new(100, 20);
+        let room = Quota::new(100, 20);
         let mut share = room.share(host(1));
         assert!(share.grow_to(30) && share.grow_to(10) && share.grow_to(100), "alone");
         assert!(share.grow_to(1_000), "more than there is, and alone");

@@ -14,7 +14,7 @@ fn host(number: u8) -> Origin {
     Origin::V4(Ipv4Addr::new(192, 0, 2, number))
 }
 
-fn taken(places: &Places, origin: Origin) -> Vec<Place> {
+fn taken(places: &Permits, origin: Origin) -> Vec<Permit> {
     let mut all = Vec::new();
     while let Poll::Ready(place) = poll_now(Box::pin(places.take(origin)).as_mut()) {
         all.push(place);
@@ -26,7 +26,7 @@ fn taken(places: &Places, origin: Origin) -> Vec<Place> {
 /// fewest.
 #[test]
 fn one_address_cannot_take_all() {
-    let places = Places::new(8);
+    let places = Permits::new(8);
     let hog = taken(&places, host(1));
     assert_eq!(hog.len(), 3);
     let (mut more, mut other) = (Box::pin(places.take(host(1))), Box::pin(places.take(host(2))));
@@ -51,7 +51,7 @@ fn one_address_cannot_take_all() {
 /// Goal: a caller that goes away while it waits, or just as it gets its place, leaves nothing taken.
 #[test]
 fn who_stops_to_wait_takes_nothing() {
-    let places = Places::new(1);
+    let places = Permits::new(1);
     let held = taken(&places, host(1)).pop();
     let mut gone = Box::pin(places.take(host(2)));
     let mut granted = Box::pin(places.take(host(3)));
@@ -67,8 +67,8 @@ fn who_stops_to_wait_takes_nothing() {
 /// Goal: many addresses with long work leave places to modest ones, which also come first in the queue.
 #[tokio::test(start_paused = true)]
 async fn whoever_used_little_comes_first() {
-    let places = Places::metered(8, 0);
-    let mut busy: Vec<Place> = Vec::new();
+    let places = Permits::metered(8, 0);
+    let mut busy: Vec<Permit> = Vec::new();
     for number in 1..=8 {
         busy.push(places.take(host(number)).await);
     }
@@ -86,7 +86,7 @@ async fn whoever_used_little_comes_first() {
         Poll::Ready(place) => Some(place),
         Poll::Pending => None,
     });
-    let held: Vec<Place> = ready.collect();
+    let held: Vec<Permit> = ready.collect();
     assert_eq!((held.len(), places.free()), (6, 2), "a quarter is left to others");
     assert!(poll_now(Box::pin(places.take(host(10))).as_mut()).is_ready());
     tokio::time::advance(10 * HALF_LIFE).await;
@@ -98,8 +98,8 @@ async fn whoever_used_little_comes_first() {
 /// the time.
 #[tokio::test(start_paused = true)]
 async fn long_work_leaves_its_place_to_others() {
-    let places = Places::metered(4, 2);
-    let mut held: Vec<Place> = Vec::new();
+    let places = Permits::metered(4, 2);
+    let mut held: Vec<Permit> = Vec::new();
     for number in 1..=4 {
         held.push(places.take(host(number)).await);
     }
@@ -119,7 +119,7 @@ async fn long_work_leaves_its_place_to_others() {
 /// Goal: an address with much short work goes before many unknown ones, and before those whose work is long.
 #[tokio::test(start_paused = true)]
 async fn whoevers_work_is_short_comes_first() {
-    let places = Places::metered(1, 0);
+    let places = Permits::metered(1, 0);
     for _ in 0..1_000 {
         places.take(host(9)).await.uses(Duration::from_millis(1));
     }
@@ -143,10 +143,10 @@ async fn whoevers_work_is_short_comes_first() {
 /// remaining places keep becoming free for known and new addresses.
 #[tokio::test(start_paused = true)]
 async fn work_on_probation_finds_places_beside_endless_work() {
-    let places = Places::metered(8, 4);
-    let mut endless: Vec<Place> = Vec::new();
+    let places = Permits::metered(8, 4);
+    let mut endless: Vec<Permit> = Vec::new();
     let mut next = 100;
-    let mut come = |endless: &mut Vec<Place>| {
+    let mut come = |endless: &mut Vec<Permit>| {
         next += 1;
         let Poll::Ready(mut place) = poll_now(Box::pin(places.take(host(next))).as_mut()) else {
             return false;
@@ -192,7 +192,7 @@ async fn work_on_probation_finds_places_beside_endless_work() {
 /// Goal: an address is known for long work once that has ended, and no longer after a while without any.
 #[tokio::test(start_paused = true)]
 async fn long_work_is_remembered_for_a_while() {
-    let places = Places::metered(2, 1);
+    let places = Permits::metered(2, 1);
     assert!(!places.is_known_long(host(1)));
     let mut place = places.take_on_probation(host(1)).await;
     place.uses(Duration::from_micros(5_010));

@@ -1,4 +1,4 @@
-//! [`Sparse`]: a rate limit for log lines that callers can cause: one a second.
+//! [`LogRateLimit`]: a rate limit for log lines that callers can cause: one a second.
 
 use std::time::{Duration, Instant};
 
@@ -9,17 +9,17 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The rate limit of one log line. Without it, a caller that can make the node fail would flood the log, and important
 /// lines would be lost.
-pub struct Sparse(Mutex<State>);
+pub struct LogRateLimit(Mutex<State>);
 
 struct State {
     last: Option<Instant>,
     left_out: u64,
 }
 
-impl Sparse {
+impl LogRateLimit {
     /// A limit that has let no line pass yet.
-    pub const fn new() -> Sparse {
-        Sparse(Mutex::new(State { last: None, left_out: 0 }))
+    pub const fn per_second() -> LogRateLimit {
+        LogRateLimit(Mutex::new(State { last: None, left_out: 0 }))
     }
 
     /// Returns how many lines were suppressed since the last one, if a line may be written now; otherwise `None`.
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn one_line_a_second_tells_of_the_others() {
-        let (sparse, start) = (Sparse::new(), Instant::now());
+        let (sparse, start) = (LogRateLimit::per_second(), Instant::now());
         let lines: Vec<_> =
             (0..2_500).filter_map(|ms| sparse.pass(start + Duration::from_millis(ms))).collect();
         assert_eq!(lines, [0, 999, 999]);
