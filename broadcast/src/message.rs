@@ -160,7 +160,7 @@ pub struct Announced {
 }
 
 /// A message between nodes of the mesh.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, strum::VariantNames)]
 pub enum Message {
     /// A new batch.
     Batch(Box<Announced>),
@@ -236,5 +236,18 @@ impl Message {
             Some((3 | 5, _)) if bytes.len() <= NOTICE_BYTES_MAX => PeekedMessage::Notice,
             _ => PeekedMessage::Other,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use strum::VariantNames as _;
+
+    use super::*;
+
+    /// Goal: a variant is its tag on the wire: new ones come last, and raise the ALPN.
+    #[test]
+    fn tags_follow_the_order() {
+        assert_eq!(Message::VARIANTS, ["Batch", "Chunk", "Plan", "Have", "Lack", "Wants"]);
     }
 }

@@ -110,7 +110,7 @@ fn code(config: &BroadcastConfig, payload: Arc<[u8]>) -> Result<(Plan, Box<dyn C
         _ if payload.len() < config.coded_bytes_min as usize => CodecKind::Gossip,
         // RLNC takes too much arithmetic.
         CodecKind::Rlnc if payload.len() > RLNC_BYTES_MAX => CodecKind::ReedSolomon,
-        kind => kind,
+        CodecKind::Gossip | CodecKind::ReedSolomon | CodecKind::Rlnc => config.codec,
     };
     let parameters = Parameters::default_for(payload.len());
     encode(kind, payload, &parameters)

@@ -38,7 +38,7 @@ impl Part for LedgerInfo {
 
 impl Part for BatchHeader {
     const NAME: &'static str = "header";
-    const BYTES_MAX: usize = 272;
+    const BYTES_MAX: usize = BatchHeader::BYTES;
 }
 
 impl Part for AccumulatorRangeProof {

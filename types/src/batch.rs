@@ -160,6 +160,9 @@ pub struct BatchHeader {
 }
 
 impl BatchHeader {
+    /// The length of its encoding, in bytes: docs/formats.md.
+    pub const BYTES: usize = 272;
+
     /// The batch's identity: its accumulator leaf, its child's `parent`, and the block hash that JSON-RPC shows.
     pub fn digest(&self) -> Digest {
         let bytes = bcs::to_bytes(self).expect("a header is a flat struct of fixed-size fields");

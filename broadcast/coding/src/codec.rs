@@ -251,7 +251,7 @@ impl Ticket {
 }
 
 /// The part of a payload that a peer holds, as it reports it to others. In BCS; its type bounds its length.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::VariantNames)]
 pub enum Held {
     /// A number of chunks: for RLNC the number of dimensions, for gossip none or one.
     Chunks(u16),
@@ -259,4 +259,17 @@ pub enum Held {
     Shards(BoundedBytes<SHARD_MAP_BYTES_MAX>),
     /// The whole payload.
     Whole,
+}
+
+#[cfg(test)]
+mod tests {
+    use strum::VariantNames as _;
+
+    use super::*;
+
+    /// Goal: a variant is its tag on the wire: new ones come last, and raise the ALPN.
+    #[test]
+    fn tags_follow_the_order() {
+        assert_eq!(Held::VARIANTS, ["Chunks", "Shards", "Whole"]);
+    }
 }

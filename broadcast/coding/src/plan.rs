@@ -79,7 +79,7 @@ fn names() -> String {
 }
 
 /// The part of a signed plan other than the digest: enough to check each chunk alone.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::VariantNames)]
 pub enum Commitment {
     /// Nothing: the payload is its own chunk.
     Whole,
@@ -155,4 +155,17 @@ impl Parameters {
 /// The digest of a payload in its [`Plan`]: SHA-256 under a tag of its own.
 pub fn payload_digest(payload: &[u8]) -> Digest {
     Digest::tagged("slipstream coded payload", payload)
+}
+
+#[cfg(test)]
+mod tests {
+    use strum::VariantNames as _;
+
+    use super::*;
+
+    /// Goal: a variant is its tag on the wire: new ones come last, and raise the ALPN.
+    #[test]
+    fn tags_follow_the_order() {
+        assert_eq!(Commitment::VARIANTS, ["Whole", "ReedSolomon", "Rlnc"]);
+    }
 }

@@ -229,3 +229,47 @@ fn the_schema_agrees_with_the_node() {
         assert!(by_the_node, "{bad}");
     }
 }
+
+/// Integer keys that work with any number.
+const ANY_NUMBER: &[&str] = &[
+    "broadcast.coded_bytes_min",
+    "storage.snapshot_interval_batches",
+    "sync.head_age_max_s",
+    "sync.head_lag_max_batches",
+    "sync.serve_peer_mib_per_second",
+];
+
+/// The keys of whole numbers below a part of the schema.
+fn integers(all: &Value, part: &Value, path: &str, found: &mut Vec<String>) {
+    if let Some(name) = part["$ref"].as_str() {
+        let name = name.trim_start_matches("#/$defs/");
+        return integers(all, &all["$defs"][name], path, found);
+    }
+    if part["type"] == "integer"
+        || part["type"].as_array().is_some_and(|types| types.contains(&"integer".into()))
+    {
+        found.push(path.to_owned());
+    }
+    for alternative in
+        ["allOf", "anyOf", "oneOf"].iter().flat_map(|name| part[name].as_array().into_iter().flatten())
+    {
+        integers(all, alternative, path, found);
+    }
+    for (name, part) in part["properties"].as_object().into_iter().flatten() {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        integers(all, part, &path, found);
+    }
+}
+
+/// Goal: a new number gets a range, or somebody decides that it needs none.
+#[test]
+fn whole_numbers_have_ranges() {
+    let (schema, mut found) = (serde_json::to_value(schema()).unwrap(), Vec::new());
+    integers(&schema, &schema, "", &mut found);
+    let ranged: Vec<&str> = ranges::all().into_iter().map(|(key, _)| key).collect();
+    found.sort();
+    found.dedup();
+    let free: Vec<&str> = found.iter().map(String::as_str).filter(|key| !ranged.contains(key)).collect();
+    assert!(found.len() > 40, "{found:?}");
+    assert_eq!(free, ANY_NUMBER);
+}

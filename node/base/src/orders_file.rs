@@ -225,4 +225,16 @@ mod tests {
             assert!(!dir.path().join(FORM.damaged_name).exists());
         }
     }
+
+    /// Goal: the file of the first release loads in every later one; a new field has a default.
+    #[test]
+    fn the_first_releases_file_still_loads() {
+        let now = Instant::now();
+        let (added, banned) = (id(1), id(3));
+        let text = format!(
+            r#"{{"version": 1, "added": ["{added}@peer.example:7400"], "removed": [], "bans": [{{"peer": "{banned}", "reason": "", "until_ms": null}}]}}"#
+        );
+        let orders = decode(text.as_bytes(), 1_000, now).unwrap();
+        assert_eq!((orders.added.len(), orders.removed.len(), orders.bans.len()), (1, 0, 1));
+    }
 }

@@ -83,15 +83,40 @@ impl RpcContext {
     /// transactions and state root.
     fn pending_batch(&self) -> Result<Batch, RpcError> {
         let head = self.store.head()?;
+        // All fields are named, so that a new one is decided here too.
+        let BatchHeader {
+            number,
+            parent: _,
+            epoch,
+            rules,
+            timestamp_ms,
+            proposer,
+            tx_count: _,
+            tx_bytes: _,
+            gas_used: _,
+            delta_bytes,
+            transactions_root,
+            receipts_root,
+            delta_digest,
+            state_root: _,
+            totals,
+        } = head.header;
         let header = BatchHeader {
-            number: head.header.number.next(),
+            number: number.next(),
             parent: head.digest,
-            timestamp_ms: self.clock.now_ms().max(head.header.timestamp_ms),
+            epoch,
+            rules,
+            timestamp_ms: self.clock.now_ms().max(timestamp_ms),
+            proposer,
             tx_count: 0,
             tx_bytes: 0,
             gas_used: 0,
+            delta_bytes,
+            transactions_root,
+            receipts_root,
+            delta_digest,
             state_root: Digest::ZERO,
-            ..head.header
+            totals,
         };
         Ok(Batch::new(header, Some(Body::default()), Some(Receipts::default())))
     }

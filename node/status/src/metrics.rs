@@ -366,7 +366,7 @@ mod tests {
     #[test]
     fn rules_dashboard_and_documentation_name_metrics_that_exist() {
         let read = |file: &str| {
-            std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file)).unwrap()
+            std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file)).unwrap()
         };
         let known: BTreeSet<&str> = Metrics::NAMES.iter().copied().collect();
         let exists = |name: &str| {

@@ -150,7 +150,7 @@ mod tests {
         let lineage = Lineage {
             certificate,
             epoch_ends: Default::default(),
-            headers: Default::default(),
+            headers: BoundedVec::new(vec![slipstream_testkit::header(77, Digest([5; 32]))]).unwrap(),
             headers_proof: Default::default(),
         };
         let piece = |first: u8, node, rows| PieceEntry {

@@ -203,7 +203,8 @@ impl Engine {
                 self.take_beside(key, flight, request, answer, now);
                 Ok(())
             }
-            _ => Ok(()),
+            // The restore that asked for it is over.
+            (Key::Offer | Key::Headers | Key::Chunk(_) | Key::Siblings(_) | Key::Codes, None) => Ok(()),
         }
     }
 

@@ -10,6 +10,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use slipstream_types::BatchHeader;
 
 pub use super::costs::Costs;
 use super::load::{Load, OptionalParts};
@@ -118,6 +119,7 @@ pub fn best_mix(
 const ROWS_RATIO: f64 = 0.75;
 /// Bytes of a header; a range delta carries one for each batch.
 const HEADER_BYTES: f64 = 280.0;
+const _: () = assert!(HEADER_BYTES >= BatchHeader::BYTES as f64);
 /// The work on each batch that a range delta skips, as bytes of changes. A peer reads and merges its delta, and this
 /// node checks and writes its header.
 const PASSED_CHANGES: f64 = 1.5e3;

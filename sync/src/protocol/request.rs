@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use slipstream_storage::{LEVELS_MAX, PathPrefix};
 use slipstream_types::{
-    BatchNumber, Digest, Epoch, Path, bounded::BoundedVec, codec, limits, state::ROW_BYTES_MAX,
+    BatchHeader, BatchNumber, Digest, Epoch, Path, bounded::BoundedVec, codec, limits, state::ROW_BYTES_MAX,
 };
 
 use super::{
@@ -12,7 +12,7 @@ use super::{
 };
 
 /// One request to a peer.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, strum::VariantNames)]
 pub enum Request {
     /// Answered by [`Summary`](super::Summary).
     Summary,
@@ -106,6 +106,7 @@ const CODE_BYTES: usize = 24_576;
 const PROOF_BYTES_MAX: usize = 128 << 10;
 /// Maximum bytes of a header.
 const HEADER_BYTES_MAX: usize = 512;
+const _: () = assert!(HEADER_BYTES_MAX >= BatchHeader::BYTES);
 /// Maximum bytes of a header with its place in the accumulator: a proof has 64 hashes on either side.
 const PLACED_HEADER_BYTES_MAX: usize = HEADER_BYTES_MAX + 2 * 64 * 32 + 64;
 /// Maximum bytes of an epoch's end: the signatures of the most validators, and the validators of the next epoch.
@@ -265,4 +266,34 @@ impl RangeRequest {
 fn chunk_bytes_max(bytes_max: u32) -> usize {
     let bytes = bytes_max.min(CHUNK_BYTES_MAX) as usize;
     bytes + bytes / 16
+}
+
+#[cfg(test)]
+mod tests {
+    use strum::VariantNames as _;
+
+    use super::*;
+
+    /// Goal: a variant is its tag on the wire: new ones come last, and raise the ALPN.
+    #[test]
+    fn tags_follow_the_order() {
+        assert_eq!(
+            Request::VARIANTS,
+            [
+                "Summary",
+                "Range",
+                "Headers",
+                "Offer",
+                "Chunk",
+                "Codes",
+                "Origin",
+                "RangeProof",
+                "Epochs",
+                "RangeDelta",
+                "Subtrees",
+                "Survey",
+                "ReverseDelta"
+            ]
+        );
+    }
 }

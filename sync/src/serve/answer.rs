@@ -109,7 +109,15 @@ pub(super) fn proved_by(store: &Store, request: &Request) -> Option<BatchNumber>
         Request::Chunk { number, .. } | Request::RangeProof { number, .. } => Some(*number),
         Request::RangeDelta(request) => Some(request.to),
         Request::Subtrees(request) => store.snapshot_below(request.number),
-        _ => None,
+        Request::Summary
+        | Request::Range(_)
+        | Request::Headers { .. }
+        | Request::Offer { .. }
+        | Request::Codes { .. }
+        | Request::Origin { .. }
+        | Request::Epochs { .. }
+        | Request::Survey { .. }
+        | Request::ReverseDelta { .. } => None,
     }
 }
 
@@ -124,7 +132,11 @@ impl SharedRequest {
         match self {
             SharedRequest::RangeDelta(request) => Some(MergeKey::Range(request.from, request.to)),
             SharedRequest::Subtrees(request) => Some(MergeKey::State(request.number)),
-            _ => None,
+            SharedRequest::Range(_)
+            | SharedRequest::Headers { .. }
+            | SharedRequest::Chunk { .. }
+            | SharedRequest::Codes { .. }
+            | SharedRequest::ReverseDelta { .. } => None,
         }
     }
 
@@ -168,8 +180,14 @@ impl SharedRequest {
     /// the latest one, which covers the batch too and changes. So the cached part excludes the certificate and its
     /// proof. They come first in a [`crate::protocol::Range`], and BCS encodes fields one behind the other.
     pub(super) fn answer(&self, store: &Store, part: &Part) -> Result<Payload, ServeError> {
-        let SharedRequest::Range(RangeRequest { first, .. }) = *self else {
-            return Ok(part.bytes.clone().into());
+        let first = match self {
+            SharedRequest::Range(RangeRequest { first, .. }) => *first,
+            SharedRequest::Headers { .. }
+            | SharedRequest::Chunk { .. }
+            | SharedRequest::Codes { .. }
+            | SharedRequest::RangeDelta(_)
+            | SharedRequest::Subtrees(_)
+            | SharedRequest::ReverseDelta { .. } => return Ok(part.bytes.clone().into()),
         };
         let last = first.after(part.batches as u64 - 1);
         let certificate = match store.certificate(last)? {

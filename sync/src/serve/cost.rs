@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use slipstream_types::BatchHeader;
+
 use crate::protocol::{CHUNK_BYTES_MAX, RANGE_BYTES_MAX, REVERSE_DELTA_BYTES, RangeRequest, Request};
 
 /// The currency in which peers pay.
@@ -27,6 +29,7 @@ pub(super) enum Kind {
 const CHEAP_HEADERS_MAX: u64 = 256;
 /// Approximate bytes of a header with its share of the proof.
 const HEADER_BYTES: u64 = 400;
+const _: () = assert!(HEADER_BYTES > BatchHeader::BYTES as u64);
 /// Approximate bytes of one batch of a range: a request for one batch with room for 4 MiB does not pay for 4 MiB.
 const BATCH_BYTES: u64 = 256 << 10;
 /// Approximate bytes of a contract's code.

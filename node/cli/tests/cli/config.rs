@@ -9,6 +9,7 @@ use std::{
 
 use serde_json::Value;
 use slipstream_base::keys;
+use slipstream_config::Preset;
 
 use crate::{
     chain::{BINARY, Chain, PATIENCE, Running, ended, free_ports, printed, wait},
@@ -105,19 +106,15 @@ fn a_node_runs_on_what_flags_say() {
 fn init_writes_presets_and_ports() {
     let chain = Chain::new();
     let (genesis, peer) = (chain.path("genesis.json"), format!("{}@127.0.0.1:7400", "12".repeat(32)));
-    for (preset, line) in [
-        ("archive", "state_history: all # preset archive"),
-        ("light", "snapshot_interval_batches: 0 # preset light"),
-        ("fullnode", "role: fullnode # preset fullnode"),
-        ("validator", "role: validator # preset validator"),
-    ] {
+    for preset in Preset::ALL.iter().map(|preset| preset.name()) {
+        let line = format!(" # preset {preset}");
         let dir = chain.path(preset);
         let (dir, genesis) = (dir.to_str().unwrap(), genesis.to_str().unwrap());
         let args = ["init", "--dir", dir, "--preset", preset, "--genesis", genesis, "--peer", &peer];
         printed(&[&args[..], &["--api-port", "9545", "--network-port", "9400"]].concat(), true);
         let config = format!("{dir}/node.yaml");
         let text = printed(&["config", "show", "--origin", "--config", &config], true);
-        assert!(text.contains(line), "{text}");
+        assert!(text.contains(&line), "{text}");
         assert!(
             text.contains("listen: \"127.0.0.1:9545\"") && text.contains("listen: \"0.0.0.0:9400\""),
             "{text}"

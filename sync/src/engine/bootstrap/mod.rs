@@ -167,7 +167,10 @@ impl Bootstrap {
 
     /// Whether a key belongs to restores, so that it is dropped with the restore.
     pub(super) fn owns(key: &Key) -> bool {
-        matches!(key, Key::Offer | Key::Headers | Key::Siblings(_) | Key::Chunk(_) | Key::Codes)
+        match key {
+            Key::Offer | Key::Headers | Key::Siblings(_) | Key::Chunk(_) | Key::Codes => true,
+            Key::Survey | Key::Range(_) => false,
+        }
     }
 
     fn early(&self) -> Option<&EarlyAnswers> {

@@ -70,5 +70,5 @@ pub(crate) fn run(bytes: &[u8]) {
 /// Returns, for each codec, honest chunks of four peers.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let chunks: Vec<u8> = (0..40).flat_map(|from| [from % 4, 1]).collect();
-    (0..3).map(|kind| [&[kind, 0x4b, 9, 0][..], &chunks].concat()).collect()
+    (0..CodecKind::ALL.len() as u8).map(|kind| [&[kind, 0x4b, 9, 0][..], &chunks].concat()).collect()
 }
