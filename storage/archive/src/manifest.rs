@@ -197,6 +197,6 @@ mod tests {
     }
 
     const MANIFEST: (usize, &str) =
-        (405, "0xca6e9ee1a2e4f5de9e80a40024cc901fa4b4d6e6c5c8eaa478dda34bd58f2b41");
+        (677, "0x5440881ef89989692ac638ab34ccbb460c0b44cca69de14efc5e7526e07ed52d");
     const INDEX: (usize, &str) = (61, "0x7fa1eabd74567c6557ceee7d9f43edab386b37f3bca9465a9573da09e2c4b0f6");
 }

@@ -3,30 +3,27 @@
 
 mod bodies;
 mod envelope;
+mod request_body;
 
 use std::{sync::Arc, time::Duration};
 
 use axum::body::Bytes;
-use jsonrpsee_types::error::{
-    INTERNAL_ERROR_CODE, INVALID_REQUEST_CODE, METHOD_NOT_FOUND_CODE, PARSE_ERROR_CODE,
-};
-use slipstream_base::json_list;
+use jsonrpsee_types::error::{INTERNAL_ERROR_CODE, INVALID_REQUEST_CODE, METHOD_NOT_FOUND_CODE};
 use slipstream_fair::{Origin, Probation};
-use slipstream_rpc::{Caller, Effect, Lane, Reply, RpcContext, Table, send_sync};
+use slipstream_rpc::{Caller, Effect, Reply, RpcContext, Table};
 use slipstream_status::metrics::Metrics;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use self::{
     bodies::{Bodies, BodyPlace},
     envelope::{Call, NO_ID, Request, error, failure},
+    request_body::{RequestBody, SENDING, SENDING_SYNC},
 };
 use super::{
     listener::{NoPlace, Weight},
     outgoing::{GrowingAnswer, Outgoing},
 };
 
-/// Maximum number of requests in one array: as many as viem's batch transport sends, and as geth accepts.
-const ARRAY_MAX: usize = 1_000;
 /// Maximum bytes of the answers to one array, as in geth; each request after that is refused individually.
 const ARRAY_ANSWER_BYTES_MAX: usize = 25_000_000;
 /// Time limit for the answers to one body. It is below the HTTP side's limit, so that the client learns which requests
@@ -45,72 +42,11 @@ const TIMED_OUT_CODE: i32 = -32002;
 const TOO_LARGE_CODE: i32 = -32003;
 /// "Limit exceeded" in EIP-1474.
 const LIMIT_EXCEEDED_CODE: i32 = -32005;
-/// The methods whose effect must be on disk before they are answered.
-const SENDING: &str = slipstream_rpc::SEND_RAW;
-const SENDING_SYNC: &str = send_sync::NAME;
 /// Maximum number of transactions of an array that one thread processes in a row. 64 transfers take two milliseconds,
 /// and other callers can wait that long.
 const RUN_MAX: usize = 64;
 /// Maximum characters of a method's name that an answer repeats.
 const METHOD_SHOWN_MAX: usize = 64;
-
-/// The requests of an HTTP body.
-enum RequestBody<'a> {
-    One(Request<'a>),
-    Array(Vec<Request<'a>>),
-}
-
-impl<'a> RequestBody<'a> {
-    /// Parses a body.
-    ///
-    /// # Errors
-    /// The answer to a body that is neither a request nor an array of 1 to [`ARRAY_MAX`] requests.
-    fn read(body: &'a [u8]) -> Result<RequestBody<'a>, String> {
-        let Ok(text) = std::str::from_utf8(body) else {
-            return Err(error(NO_ID, PARSE_ERROR_CODE, "parse error: the body is not UTF-8"));
-        };
-        let parse_error = |parse| error(NO_ID, PARSE_ERROR_CODE, &format!("parse error: {parse}"));
-        if !text.trim_start().starts_with('[') {
-            return serde_json::from_str(text)
-                .map(|value| RequestBody::One(Request::read(value)))
-                .map_err(parse_error);
-        }
-        let list = json_list::read(text, ARRAY_MAX).map_err(parse_error)?;
-        match list.len {
-            0 => Err(error(NO_ID, INVALID_REQUEST_CODE, "empty batch")),
-            1..=ARRAY_MAX => Ok(RequestBody::Array(list.first.into_iter().map(Request::read).collect())),
-            len => {
-                let text =
-                    format!("batch too large: {len} requests in one array, but the limit is {ARRAY_MAX}");
-                Err(error(NO_ID, INVALID_REQUEST_CODE, &text))
-            }
-        }
-    }
-
-    /// The lane of the body's only request, if a call in it may turn out to be short or long. A trace is always long,
-    /// and a filter is installed once.
-    fn open_lane(&self, table: &Table) -> Option<Lane> {
-        let [request] = self.requests() else { return None };
-        let installs = request.call().is_some_and(|call| call.method == "eth_newFilter");
-        Some(request.lane(table)).filter(|lane| !installs && matches!(lane, Lane::Calls | Lane::Searches))
-    }
-
-    fn requests(&self) -> &[Request<'a>] {
-        match self {
-            RequestBody::One(request) => std::slice::from_ref(request),
-            RequestBody::Array(requests) => requests,
-        }
-    }
-
-    /// The ids under which a body that sends transactions is answered; `None` if it only reads.
-    fn ids_of_sending(&self) -> Option<Vec<&'a str>> {
-        let sends = |request: &Request<'_>| {
-            request.call().is_some_and(|call| call.method == SENDING || call.method == SENDING_SYNC)
-        };
-        let requests = self.requests();
-        requests.iter().any(sends).then(|| requests.iter().filter_map(Request::id).collect())
-    }
-}
 
 /// The JSON-RPC server: the table of methods, and the bounds on callers.
 pub(super) struct JsonRpc {

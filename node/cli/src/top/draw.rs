@@ -11,7 +11,7 @@ use ratatui::{
 };
 use slipstream_status::{NodeStatus, health::Blocker};
 
-use super::{View, lines::wrapped, sections};
+use super::{View, lines::wrapped, peers, sections};
 use crate::status::{
     peers::named,
     units::{count, duration, left},
@@ -75,7 +75,7 @@ fn column_width(width: u16) -> u16 {
 fn columns(view: &View, status: &NodeStatus, now: Instant, width: u16) -> Vec<Vec<Line<'static>>> {
     let each = usize::from(column_width(width));
     let left = [sections::progress(status, each), sections::pipeline(status, each)];
-    let middle = [sections::peers(status, each), sections::consensus(status, each)];
+    let middle = [peers::peers(status, each), sections::consensus(status, each)];
     let right = [
         sections::caches(status, each),
         sections::latency(status, each),

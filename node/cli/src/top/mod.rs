@@ -11,6 +11,7 @@
 mod draw;
 mod heard;
 mod lines;
+mod peers;
 mod sections;
 
 use std::{

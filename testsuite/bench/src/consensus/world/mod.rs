@@ -10,6 +10,8 @@
 //! A core's own time for a message (mostly signatures) is measured as it happens. Work waits for its bench and for a
 //! free CPU core, first come, first served.
 
+mod parameters;
+
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
@@ -22,54 +24,7 @@ use slipstream_types::{
     Address, BatchNumber, Certificate, Digest, Epoch, LedgerInfo, SecretKey, signature_cache,
 };
 
-/// Executes batches, and reports how long that takes.
-pub(super) trait Machine {
-    /// Returns the body of a validator's next batch on a state.
-    fn body(&mut self, before: Digest) -> Digest;
-    /// Executes a batch on a state.
-    fn run(&mut self, job: &Job) -> Ran;
-}
-
-/// One execution of a batch.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Job {
-    pub(super) seat: u16,
-    /// The root of the state before it.
-    pub(super) before: Digest,
-    pub(super) body: Digest,
-    /// Whether the primary makes the batch here.
-    pub(super) is_build: bool,
-    pub(super) sequential: bool,
-}
-
-/// The result of a run.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ran {
-    pub(super) state_root: Digest,
-    pub(super) took_us: u64,
-}
-
-/// The times apart from execution, in microseconds.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
-    pub(super) one_way_us: u64,
-    /// The time of a durable record, in microseconds.
-    pub(super) record_us: u64,
-    pub(super) commit_us: u64,
-    /// The primary's time to take in the transactions of one batch.
-    pub(super) intake_us: u64,
-    /// The CPU cores of each validator.
-    pub(super) cores: usize,
-}
-
-/// A decision, and when a validator first had it.
-#[derive(Clone, Debug)]
-pub(super) struct Decision {
-    pub(super) info: LedgerInfo,
-    pub(super) body: Digest,
-    pub(super) view: u64,
-    pub(super) at_us: u64,
-}
+pub(super) use self::parameters::{Decision, Job, Machine, Pace, Ran};
 
 #[derive(Debug)]
 enum Event {
