@@ -233,7 +233,13 @@ fn the_schema_agrees_with_the_node() {
 /// Integer keys that work with any number.
 const ANY_NUMBER: &[&str] = &[
     "broadcast.coded_bytes_min",
+    "storage.prune.bodies",
+    "storage.prune.deltas",
+    "storage.prune.headers",
+    "storage.prune.hints",
+    "storage.prune.receipts",
     "storage.snapshot_interval_batches",
+    "storage.state_history",
     "sync.head_age_max_s",
     "sync.head_lag_max_batches",
     "sync.serve_peer_mib_per_second",

@@ -144,6 +144,12 @@ impl Core {
         self.advance();
     }
 
+    /// Call once, before any other input, if the driver starts some time after it made the core: deadlines count from
+    /// now on.
+    pub fn handle_start(&mut self, now: Instant) {
+        self.timers.start(now);
+    }
+
     /// Takes a message from another validator, on a channel that proves its seat.
     pub fn handle_message(&mut self, from: Seat, message: Message, now: Instant) {
         self.timers.note(now);

@@ -49,7 +49,9 @@
 //! # One validator by hand
 //!
 //! ```
-//! use slipstream_eve::{Core, Effect, Order, Output, Settings, Setup, SignedOrder, Timer};
+//! use std::time::{Duration, Instant};
+//!
+//! use slipstream_eve::{Core, Effect, Order, Output, Settings, Setup, SignedOrder};
 //! use slipstream_testkit::{info, key, set};
 //! use slipstream_types::{Address, Digest};
 //!
@@ -63,25 +65,26 @@
 //! #     set: set.clone(), key: key.clone(), head: head.clone(),
 //! #     seat: 0, domain, settings, certificate, record, outcomes, kept,
 //! # };
-//! let mut core = Core::new(setup);
+//! let now = Instant::now();
+//! let mut core = Core::new(setup, now);
 //!
-//! // It is the primary: the driver sets a timer, and builds batch 1.
-//! let mut effects = std::iter::from_fn(|| core.next_effect());
-//! assert!(matches!(effects.next(), Some(Effect::SetTimer(Timer::Tell, _))));
-//! let build = effects.find(|it| matches!(it, Effect::Build { .. }));
-//! let Some(Effect::Build { work, parent }) = build else { panic!("{build:?}") };
+//! // It is the primary: the driver builds batch 1.
+//! let effect = std::iter::from_fn(|| core.poll_effect()).find(|it| matches!(it, Effect::Build { .. }));
+//! let Some(Effect::Build { work, parent }) = effect else { panic!("{effect:?}") };
 //!
 //! // The driver reports the durable outcome. The decision comes out with the record to make durable before it.
 //! let (epoch, view, number, transactions) = (head.epoch, work.view, work.number, Digest::ZERO);
 //! let order = Order { epoch, view, number, parent, timestamp_ms: 100, transactions };
-//! core.handle_built(work, SignedOrder::new(order, &domain, &key), info(0, 1));
-//! let flush = core.flush().unwrap();
+//! core.handle_built(work, SignedOrder::new(order, &domain, &key), info(0, 1), now);
+//! let flush = core.poll_flush().unwrap();
 //! let [Output::Commit(certificate)] = &flush.outputs[..] else { panic!("{:?}", flush.outputs) };
 //! assert!(flush.record.is_some() && certificate.verify(&set).is_ok());
 //!
-//! // The timer fires, and is set again.
-//! core.handle_timer(Timer::Tell);
-//! assert!(std::iter::from_fn(|| core.next_effect()).any(|it| matches!(it, Effect::SetTimer(Timer::Tell, _))));
+//! // The driver calls again when the core's deadline has come, which sets the next one.
+//! let deadline = core.poll_timeout().unwrap();
+//! assert_eq!(deadline, now + Duration::from_millis(500));
+//! core.handle_timeout(deadline);
+//! assert!(core.poll_timeout() > Some(deadline));
 //! ```
 
 mod agreement;

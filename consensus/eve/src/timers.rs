@@ -25,6 +25,13 @@ impl Timers {
         self.now = now;
     }
 
+    /// Moves all deadlines by the time since the last input.
+    pub(crate) fn start(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.now);
+        self.deadlines.values_mut().for_each(|at| *at += passed);
+        self.now = now;
+    }
+
     /// Sets a timer, counted from the input that is being handled.
     pub(crate) fn set(&mut self, timer: Timer, after_ms: u64) {
         self.deadlines.insert(timer, self.now + Duration::from_millis(after_ms));

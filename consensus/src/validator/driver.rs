@@ -191,6 +191,8 @@ impl Driver {
     }
 
     async fn work(&mut self, shutdown: &CancellationToken) -> Result<(), ConsensusError> {
+        // The chain may have begun hours after the core was made.
+        self.core.handle_start(core_now());
         loop {
             self.turn()?;
             match self.next_input(shutdown).await {

@@ -95,7 +95,7 @@ impl Driver {
 
     /// Takes an input in.
     pub(super) fn take(&mut self, input: Input) -> Result<(), ConsensusError> {
-        let fired = self.due_core_timer();
+        let fired = self.due_core_timer(core_now());
         // Sync may have been faster than this input.
         self.follow_head()?;
         self.settle();
@@ -108,10 +108,12 @@ impl Driver {
                 if fired == Some(eve::Timer::Patience) {
                     self.working.pace.lock().ran_out();
                 }
-                if self.due_core_timer() == Some(eve::Timer::Tell) {
+                // The timer that is looked at is the one that fires.
+                let now = core_now();
+                if self.due_core_timer(now) == Some(eve::Timer::Tell) {
                     self.note_candidates();
                 }
-                self.core.handle_timeout(core_now());
+                self.core.handle_timeout(now);
             }
             Input::Timer(Timer::Fetch) => self.fetches.ask_next(),
             Input::Timer(Timer::Complaint) => self.complain(),
@@ -122,8 +124,7 @@ impl Driver {
     }
 
     /// The core's timer that its next timeout fires, if that is due.
-    fn due_core_timer(&self) -> Option<eve::Timer> {
-        let now = core_now();
+    fn due_core_timer(&self, now: std::time::Instant) -> Option<eve::Timer> {
         let (timer, at) = self.core.timers().iter().min_by_key(|(_, at)| **at)?;
         (*at <= now).then_some(*timer)
     }

@@ -148,6 +148,14 @@ fn timers_fire_at_their_deadlines() {
     assert!(core.complains());
 }
 
+/// Goal: a driver that starts long after its core was made finds the deadlines ahead of it.
+#[test]
+fn deadlines_count_from_the_start() {
+    let (mut core, later) = (awake(), now() + Duration::from_secs(3_600));
+    core.handle_start(later);
+    assert_eq!(core.poll_timeout(), Some(later + Duration::from_millis(TELL_MS)));
+}
+
 /// Goal: a view that begins after others failed has all the patience that they left it, however short terms are.
 #[test]
 fn a_new_view_has_its_whole_patience() {

@@ -122,7 +122,8 @@ mod tests {
         }
         for lie in [PeerLie::UselessHints, PeerLie::HugeHints] {
             assert_eq!(told(lie, Parts::BODY), None, "{lie:?}");
-            assert!(told(lie, Parts::HINTS).unwrap().batches[0].hints.is_some(), "{lie:?}");
+            let batches = told(lie, Parts::HINTS).unwrap().batches;
+            assert!(batches.iter().any(|batch| batch.hints.is_some()), "{lie:?}");
         }
     }
 
