@@ -8,7 +8,7 @@
 //!  peers ─────────▲             ▲                                                     │ Verify
 //!                               │                                                     ▼
 //!                        maintain (deltas) ◀── Store ◀─ commit ◀─ Certificate ◀── Prepare, Commit: remember, sign
-//!                                                                    └──▶ Decided ──▶ node announces it to fullnodes
+//!                                                                    └──▶ DecidedBatch ──▶ node announces it to fullnodes
 //! ```
 //!
 //! * [`Pool`]: bounded, by nonce within a sender and by effective tip across senders.
@@ -22,7 +22,7 @@
 //!
 //! ```
 //! use slipstream_consensus::{Pool, PoolConfig};
-//! use slipstream_executor::{Candidates, Room};
+//! use slipstream_executor::{Candidates, RemainingCapacity};
 //! use slipstream_storage::{StorageConfig, Store};
 //! use slipstream_types::{Address, Genesis, SecretKey, Validator, bounded::BoundedVec};
 //!
@@ -32,7 +32,7 @@
 //! let store = Store::memory(&StorageConfig::default());
 //! store.initialize(&genesis).unwrap();
 //! let pool = Pool::new(PoolConfig::default(), genesis.chain, store).unwrap();
-//! assert!(pool.candidates().draw(Room { gas: 30_000_000, bytes: 1 << 20 }).is_none());
+//! assert!(pool.candidates().draw(RemainingCapacity { gas: 30_000_000, bytes: 1 << 20 }).is_none());
 //! ```
 
 mod config;

@@ -10,7 +10,7 @@
 //!  pool ─ build ────────────────────────┼─▶ execute ─▶ evm (revm) ─▶ Outcome┼─▶ Delta     ─ seal ─▶ header and blobs
 //!  header ─ BatchEnv ───────────────────┘                 │  ▲              └─▶ Hints
 //!                                                   reads ▼  │
-//!      ExecutionState: storage::View │ Warm (read ahead by hints, over a View) │ State (batches ahead, over a View) │ MemoryState
+//!      ExecutionState: storage::View │ WarmState (read ahead by hints) │ LayeredState (batches ahead) │ MemoryState
 //! ```
 //!
 //! * `transaction` and `body`: decoding by the chain's rules; `senders` are recovered in parallel.

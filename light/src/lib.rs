@@ -24,7 +24,7 @@
 //! validators ends that epoch. Every decoder refuses more than its limit before it allocates.
 //!
 //! ```
-//! use slipstream_light::{AccountProof, At, EpochChanges, LightClient, Question};
+//! use slipstream_light::{AccountProof, BatchTag, EpochChanges, LightClient, Question};
 //!
 //! # let file = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors.json"));
 //! # let vectors: serde_json::Value = serde_json::from_str(file).unwrap();
@@ -35,7 +35,7 @@
 //! # let now_ms = vectors["nowMs"].as_u64().unwrap();
 //! let mut client = LightClient::from_genesis(&serde_json::from_str(&genesis_json).unwrap())?;
 //! client.learn(&EpochChanges::from_json(&epoch_changes)?.certificates())?;
-//! let question = Question { address, slots: &[], at: At::Latest { now_ms, age_ms_max: 60_000 } };
+//! let question = Question { address, slots: &[], at: BatchTag::Latest { now_ms, age_ms_max: 60_000 } };
 //! let verified = client.verify(&question, &AccountProof::from_json(&answer)?)?;
 //! println!("{} wei at batch {}", verified.account.unwrap_or_default().balance, verified.number);
 //! # Ok::<(), slipstream_light::LightError>(())

@@ -33,7 +33,7 @@ use crate::{
 #[derive(Clone, Default)]
 pub struct MemoryHub {
     nodes: Arc<Mutex<BTreeMap<PeerId, Node>>>,
-    /// One for all nodes, because a transport outlives its node's entry, and serves the next one with its id.
+    /// One for all nodes: a transport outlives its node's entry, and serves the next node with the same id.
     changes: PeerChanges,
 }
 

@@ -1,6 +1,11 @@
 //! [`PeerChanges`]: tells the users of a transport that its connected peers changed, so that nobody polls them.
 
-use tokio::sync::watch;
+use std::time::Duration;
+
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
 
 /// Reports changes of a transport's connected peers. Clones report the same changes.
 ///
@@ -17,33 +22,51 @@ impl PeerChanges {
 
     /// Begins to watch. Whoever reads the peers only after this call misses no change.
     pub fn watch(&self) -> PeerWatch {
-        PeerWatch(self.0.subscribe())
+        PeerWatch { changes: self.0.subscribe(), due: None }
     }
 }
 
+/// How long after a change it is reported. Two nodes that dial each other keep one of two connections, and a full node
+/// refuses one: until then a request could be lost with a connection that nobody wanted. It also bounds how often a peer
+/// that comes and goes wakes its users.
+const SETTLE: Duration = Duration::from_millis(25);
+
 /// Waits for changes of a transport's connected peers.
 #[derive(Debug)]
-pub struct PeerWatch(watch::Receiver<()>);
+pub struct PeerWatch {
+    changes: watch::Receiver<()>,
+    /// When a change that was seen is reported.
+    due: Option<Instant>,
+}
 
 impl PeerWatch {
-    /// Resolves once the peers may have changed since the watch began, or since this last resolved. Dropping the
-    /// future loses no change.
+    /// Resolves once the peers may have changed since the watch began, or since this last resolved, and have settled.
+    /// Dropping the future loses no change.
     pub async fn changed(&mut self) {
-        if self.0.changed().await.is_err() {
-            // The transport is gone, and changes no more.
-            std::future::pending().await
-        }
+        let due = match self.due {
+            Some(due) => due,
+            None => {
+                if self.changes.changed().await.is_err() {
+                    // The transport is gone, and changes no more.
+                    std::future::pending::<()>().await;
+                }
+                *self.due.insert(Instant::now() + SETTLE)
+            }
+        };
+        sleep_until(due).await;
+        self.due = None;
+        self.changes.mark_unchanged();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::{Duration, timeout};
+    use tokio::time::timeout;
 
     use super::*;
 
     async fn has_changed(watch: &mut PeerWatch) -> bool {
-        timeout(Duration::from_millis(1), watch.changed()).await.is_ok()
+        timeout(2 * SETTLE, watch.changed()).await.is_ok()
     }
 
     /// Goal: a change between a look and the wait is not lost, nor one during an abandoned wait; several count as one.
@@ -55,8 +78,12 @@ mod tests {
         changes.report();
         changes.clone().report();
         drop(watch.changed());
+        assert!(timeout(SETTLE / 2, watch.changed()).await.is_err(), "the peers have not settled yet");
+        changes.report();
+        let begun = Instant::now();
         assert!(has_changed(&mut watch).await);
-        assert!(!has_changed(&mut watch).await, "both were seen");
+        assert!(begun.elapsed() < SETTLE, "an abandoned wait starts no new one");
+        assert!(!has_changed(&mut watch).await, "all were seen");
         drop(changes);
         assert!(!has_changed(&mut watch).await, "a transport that is gone changes no more");
     }

@@ -44,7 +44,7 @@ impl RecentTrees {
         }
     }
 
-    /// Evicts trees from more than `batches` before a new head, or of another column.
+    /// Evicts trees that are more than `batches` behind the new head, and those of another column.
     pub(crate) fn release(&mut self, head: BatchNumber, column: StateColumn, batches: u64) {
         let is_recent =
             |it: &Recent| it.column == column && it.number <= head && head.since(it.number) <= batches;

@@ -1,7 +1,8 @@
 //! A scenario of one's own, run from a program: nodes, load, a fault, and what must hold in the end.
 //!
 //! `slipnet run FILE.yaml` runs the same text from a file; a program can also look into the report. The nodes are
-//! processes of the program `slipstream`, which cargo puts beside this one (`cargo build -p slipstream-node`).
+//! processes of the program `slipstream`, which cargo puts one folder above this one
+//! (`cargo build -p slipstream-cli`).
 //!
 //! `cargo run -p slipstream-testsuite --example custom_scenario`
 

@@ -4,7 +4,7 @@
 //! types with serde-saphyr, and knows its keys and rules. Both format errors in the same way, with this crate.
 //!
 //! ```text
-//!  text ─▶ serde-saphyr ([`options`]) ─▶ Error ─▶ Mistake: where, and in which words
+//!  text ─▶ serde-saphyr ([`options`]) ─▶ Error ─▶ YamlError: where, and in which words
 //!    └─────────────────────────────────────────▶ Place: the line with a caret ([`mask`] hides what is secret)
 //! ```
 //!

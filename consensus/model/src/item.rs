@@ -37,7 +37,7 @@ pub(crate) enum Topic {
 }
 
 impl Statement {
-    /// The statement that a message states. Evidence has none: it only convicts.
+    /// The statement in a message. Evidence has none: it only convicts.
     pub(crate) fn of(message: &Message, domain: &Digest) -> Option<Statement> {
         let shown = |it: &Prepared| (it.view, it.info.number, it.info.digest());
         let certified = |it: &Certificate| (it.view, it.info.number, it.info.digest());

@@ -23,7 +23,7 @@ use crate::{
     violation::{GOES_ON, Violation, ViolationKind},
 };
 
-/// The node_state of every honest validator, and what was said.
+/// The state of every honest validator, and what was said.
 #[derive(Clone)]
 pub(crate) struct State {
     pub(crate) node_states: Vec<Arc<NodeState>>,

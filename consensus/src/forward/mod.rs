@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A node forwards only transactions that were new to its own pool, and skips the peer that sent them. So a transaction crosses
-//! each node once. Transactions still in the pool after [`LINGER`] are offered again, a few of each sender in turns. The proposer
+//! each node once. Transactions still in the pool after [`sending::LINGER`] are offered again, a few of each sender in turns. The proposer
 //! may have been away, or have lost its pool in a restart. The answer has each transaction's outcome: if the proposer could not
 //! execute it, this node drops it too. A node also drops transactions that ten minutes of batches leave out; those of its own users
 //! have three hours. It refuses dropped ones from peers.

@@ -31,7 +31,7 @@ const LINGERING_MAX: usize = 1_024;
 /// How often a node that does not propose sweeps its pool for transactions that stay out of batches. Ten sweeps find them.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How often room is looked for while nobody has any: a peer's rest may be over.
+/// How often a peer with room is looked for while none has any: a peer's rest may be over.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Longer than any wait.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3_600);

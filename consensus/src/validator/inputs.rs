@@ -108,7 +108,7 @@ impl Driver {
                 if fired == Some(eve::Timer::Patience) {
                     self.working.pace.lock().ran_out();
                 }
-                // The timer that is looked at is the one that fires.
+                // The same time for both: the timer that is looked at must be the one that fires.
                 let now = core_now();
                 if self.due_core_timer(now) == Some(eve::Timer::Tell) {
                     self.note_candidates();

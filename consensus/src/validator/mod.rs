@@ -6,7 +6,7 @@
 //!  queues: results ────────────────────────┼─▶ Driver ⇄ Core ┼─▶ records: what must not be forgotten  │ votes on a batch travel while
 //!  Lanes: answers ─────────────────────────┤  (one task)     ├─▶ commits; lookups for others          ┘ the next is executed
 //!  Timers, pool, shutdown ─────────────────┘                 ├─▶ Lanes: messages to the other validators
-//!                                                            └─▶ Decided ──▶ node announces it to fullnodes
+//!                                                            └─▶ DecidedBatch ──▶ node announces it to fullnodes
 //! ```
 //!
 //! [`Validator`] is a handle. The [`Driver`] is the actor that owns everything: the core, uncommitted batches

@@ -1,4 +1,4 @@
-//! [`Records`]: the data that this validator must recover after a crash, under typed names in the store.
+//! [`Slot`]: the data that this validator must recover after a crash, under typed names in the store.
 
 use std::marker::PhantomData;
 

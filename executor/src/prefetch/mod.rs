@@ -1,7 +1,7 @@
 //! [`Prefetcher`]: reads hinted keys before the batches that need them, so that execution does not wait for the disk.
 //!
 //! ```text
-//!  hints ─ Wanted ─▶ Prefetcher::read_ahead ─▶ Warm ─▶ execute
+//!  hints ─ PrefetchRequest ─▶ Prefetcher::read_ahead ─▶ WarmState ─▶ execute
 //!                          │                    ▲ │ reads unclaimed keys itself, and waits for keys that are loading
 //!                          ▼                    │ ▼
 //!            pool: threads ─ chunks of keys ─▶ Load: queued ─▶ loading ─▶ found │ absent

@@ -247,7 +247,7 @@ impl Driver {
     }
 }
 
-/// Reports to [`Network::failed`] if accepting ends without a shutdown, even by a panic.
+/// Reports to [`Network::failed`](super::Network::failed) if accepting ends without a shutdown, even by a panic.
 struct AcceptEnd<'a>(&'a Driver);
 
 impl Drop for AcceptEnd<'_> {

@@ -2,8 +2,8 @@
 //! and when.
 //!
 //! ```text
-//!   Origin (who) ─▶ Places (how many at once) ─▶ Workers (threads below the node's own) ─▶ Leash (for how long)
-//!                   Room   (how many bytes)                                               └─▶ Turns (long work, in slices)
+//!   Origin (who) ─▶ Permits (how many at once) ─▶ Workers (threads below the node's own) ─▶ Leash (for how long)
+//!                   Quota   (how many bytes)                                               └─▶ Turns (long work, in slices)
 //! ```
 //!
 //! * [`Origin`]: the owner to which a caller is attributed. [`Permits`], [`Quota`]: an amount that origins share so that

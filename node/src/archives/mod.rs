@@ -67,7 +67,7 @@ impl Archives {
         tokio::join!(futures::future::join_all(looking), self.report_ended_bans(&shutdown));
     }
 
-    /// Reports the end of each archive's ban, from which on it is a peer again, until `shutdown`.
+    /// Until `shutdown`, reports when each archive's ban ends: then it is a peer again.
     async fn report_ended_bans(&self, shutdown: &CancellationToken) {
         let changes = self.network.peer_changes();
         let mut watch = changes.watch();

@@ -12,7 +12,7 @@ pub(crate) fn name_proofs(proofs: &mut [Proof], names: &Names) {
 }
 
 impl NodeStatus {
-    /// Adds a name to every key of a self.
+    /// Adds a name to every key of this status.
     pub fn add_names(&mut self, names: &Names) {
         if names.is_empty() {
             return;

@@ -238,7 +238,7 @@ pub(crate) trait RowStore: Reader {
     /// Begins a sorted file for a column.
     fn sorted_file(&self, column: Column) -> Result<Box<dyn SortedFile>, StorageError>;
 
-    /// Minimum bytes of rows for which a sorted file is worth its syncs, if `usual` is worth them usually.
+    /// Minimum bytes of rows for which a sorted file is worth its syncs. `usual` is the minimum on a disk.
     fn file_bytes_min(&self, usual: usize) -> usize {
         usual
     }

@@ -2,8 +2,8 @@
 //! differences.
 //!
 //! ```text
-//!   server: snapshot + deltas after it ─▶ StateAt ─▶ Opened: a subtree some levels down, each part a preimage
-//!   client: rows on disk ─▶ tree ─▶ differs from the header's root? ─▶ Wanted ─▶ Opened, proved by its hash ─▶ Wanted …
+//!   server: snapshot + deltas after it ─▶ StateAt ─▶ OpenedSubtree: a subtree some levels down, each part a preimage
+//!   client: rows on disk ─▶ tree ─▶ differs from the header's root? ─▶ WantedSubtree ─▶ OpenedSubtree, proved by its hash ─▶ …
 //!                                                                                └▶ rows ─▶ one write, root compared before it
 //! ```
 //!

@@ -164,7 +164,7 @@ impl PeerBook {
         ranked.into_iter().map(|(_, _, candidate)| candidate).collect()
     }
 
-    /// Picks the peer for a request among ranked candidates. It takes the best one, but once in [`explore::ONE_IN`]
+    /// Picks the peer for a request among ranked candidates. It takes the best one, but once in [`super::explore::ONE_IN`]
     /// requests one that is unknown or was not measured for long. So a better peer is found, and many unknown ones cost
     /// only that share. An `urgent` request, which everything else waits for, explores no peer.
     pub(crate) fn choose(&mut self, now: Instant, serving: &[Candidate], urgent: bool) -> Option<Candidate> {

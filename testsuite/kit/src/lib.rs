@@ -16,7 +16,7 @@
 //! Cargo compiles a crate's unit tests separately from the library that others link. If this crate depends on that
 //! library, the unit tests see each of its types twice, and the two copies are different types. Hence:
 //!
-//! * Unit tests of `types`, `storage` and `executor` keep builders of their own.
+//! * Unit tests of `types`, `storage`, `predict` and `executor` keep builders of their own.
 //! * Their integration tests, in `tests/`, link the same library as this crate, and may use it.
 //! * All other crates may use it in every test. `model`, `simulation` and `bench`, which only search and measure, may
 //!   use it everywhere. Therefore this crate must not depend on them.

@@ -63,7 +63,7 @@ struct State {
 #[derive(Clone, Copy)]
 struct PermitRequest {
     origin: Origin,
-    /// The work ends when it turns out to be long, unless it [settles](Place::settle).
+    /// The work ends when it turns out to be long, unless it [settles](Permit::settle).
     on_probation: bool,
 }
 
@@ -207,7 +207,7 @@ impl Permits {
     }
 
     /// Places for work, shared by its duration as well, and extra ones for long work.
-    pub fn metered(places: usize, long: usize) -> Permits {
+    pub(crate) fn metered(places: usize, long: usize) -> Permits {
         Self::of(places, long, true)
     }
 
@@ -321,7 +321,7 @@ impl Permit {
     }
 
     /// Records further use of the work, and returns the address's recent use including it.
-    pub fn uses(&mut self, used: Duration) -> Duration {
+    pub(crate) fn uses(&mut self, used: Duration) -> Duration {
         self.used += used;
         let (mut state, now) = (self.places.0.lock(), Instant::now());
         state.note_use(self.asked.origin, used, now);

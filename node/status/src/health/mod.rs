@@ -2,8 +2,8 @@
 //! read this one struct.
 //!
 //! ```text
-//!  store, follower, network, clock ─▶ Signs ─▶ Judge ─▶ Health ─▶ /v1/status, /health, /metrics, eth_syncing
-//!                                                         └──▶ HealthReporter ─▶ one line in ten seconds, and a warning on alerts
+//!  store, follower, network, clock ─▶ HealthSigns ─▶ Judge ─▶ Health ─▶ /v1/status, /health, /metrics, eth_syncing
+//!                                                               └──▶ HealthReporter ─▶ one line in ten seconds, and a warning on alerts
 //! ```
 
 mod judge;

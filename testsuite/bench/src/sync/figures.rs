@@ -279,7 +279,7 @@ fn notes(plan: &Plan) -> Vec<String> {
          the follower, of the serving node and of the relay's thread, in ticks of 10 ms but for the relay and v1"
             .to_owned(),
         format!(
-            "hostile: {} from 10 peers in this process, no relay; hostile ones corrupt, stall, shorten, drip (answer 0.5 s before \
+            "hostile: {} from 10 peers in this process, no relay; hostile ones corrupt, stall, shorten, answer late (0.5 s before \
              the deadline) and forge, in turn; their summaries are true",
             hostile::MODE.name()
         ),

@@ -59,7 +59,7 @@ fn accepted(mut done: Done) -> Done {
     done
 }
 
-/// Returns a summary as it arrives at a node: one that does not check a summary's chain takes any for its own.
+/// Returns a summary as it arrives at a node. Without the defence, a summary of any chain looks like one of the node's own.
 pub(super) fn summary(defences: Defences, answer: Vec<u8>) -> Result<Vec<u8>> {
     if !defences.lacks(Planted::ForeignSummary) {
         return Ok(answer);

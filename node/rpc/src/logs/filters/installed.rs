@@ -182,7 +182,7 @@ fn polled(
     Ok(found)
 }
 
-/// A poll that is being answered. Until it is [`told`](Poll::told), the filter keeps its position.
+/// A poll that is being answered. Until it is [`told`](PendingPoll::told), the filter keeps its position.
 pub struct PendingPoll {
     filters: Arc<Filters>,
     id: u128,

@@ -125,7 +125,7 @@ impl Lie {
             }
             PeerLie::FalseValidators => matches!(request, Request::Epochs { .. }),
             PeerLie::GarbageAnswers => true,
-            // The servers of a world have habits for the others.
+            // No server of a world tells the others: habits of the servers stand for them.
             _ => false,
         }
     }

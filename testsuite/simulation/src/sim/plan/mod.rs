@@ -144,7 +144,7 @@ impl Troubles {
 }
 
 const SECOND: Moment = 1_000_000;
-/// A window that covers the oldest snapshot that a server of [`Keeps`] offers.
+/// A window that covers the oldest snapshot that a server of [`Keeps`](super::server::Keeps) offers.
 const WINDOW: u64 = 5 * SNAPSHOT_INTERVAL;
 impl Plan {
     pub(super) fn draw(scenario: Scenario, rng: &mut StdRng) -> Plan {
