@@ -250,4 +250,14 @@ mod tests {
     fn tags_follow_the_order() {
         assert_eq!(Message::VARIANTS, ["Batch", "Chunk", "Plan", "Have", "Lack", "Wants"]);
     }
+
+    /// Goal: what a peer can take with each message is documented.
+    #[test]
+    fn every_message_has_its_row() {
+        let page = include_str!("../../docs/security.md");
+        let rows: String = page.lines().filter(|line| line.starts_with("| mesh ")).collect();
+        for name in Message::VARIANTS {
+            assert!(rows.contains(&format!("`{name}`")), "docs/security.md has no row for `{name}`");
+        }
+    }
 }

@@ -126,7 +126,7 @@ impl Api {
 }
 
 /// Answers until `shutdown`, then finishes the requests in flight and announces the end to all sockets. Answers still
-/// unread after [`LAST_ANSWERS_MAX`] are dropped, because each connection holds the store.
+/// unread after three seconds are dropped, because each connection holds the store.
 pub async fn serve(
     listener: TcpListener,
     config: ApiConfig,

@@ -30,7 +30,7 @@ pub mod tasks;
 pub use self::{
     duration::about,
     error::{NodeError, YEAR_MS},
-    log::{FILTER_BYTES_MAX, FilterError, Log, parse_filter},
+    log::{FilterError, Log, parse_filter},
 };
 
 /// The directory of the store, below the data directory.

@@ -15,7 +15,7 @@ use std::{
 use slipstream_config::mask::mask_argument;
 
 /// Name of the lock file in the data directory.
-pub const LOCK_FILE: &str = "LOCK";
+const LOCK_FILE: &str = "LOCK";
 
 /// Longest command line that is recorded, in bytes; the rest is cut.
 const COMMAND_BYTES_MAX: usize = 512;

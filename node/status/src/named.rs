@@ -13,7 +13,7 @@ pub(crate) fn name_proofs(proofs: &mut [Proof], names: &Names) {
 
 impl NodeStatus {
     /// Adds a name to every key of this status.
-    pub fn add_names(&mut self, names: &Names) {
+    pub(crate) fn add_names(&mut self, names: &Names) {
         if names.is_empty() {
             return;
         }

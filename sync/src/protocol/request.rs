@@ -296,4 +296,16 @@ mod tests {
             ]
         );
     }
+
+    /// Goal: what a peer can take with each request is documented.
+    #[test]
+    fn every_request_has_its_row() {
+        let page = include_str!("../../../docs/security.md");
+        for name in Request::VARIANTS {
+            assert!(
+                page.contains(&format!("\n| SYNC `{name}` |")),
+                "docs/security.md has no row for `{name}`"
+            );
+        }
+    }
 }

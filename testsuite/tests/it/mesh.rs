@@ -7,6 +7,7 @@ use slipnet::{
     load::{self, LoadOptions, Rate, Workload},
     progress::Progress,
 };
+use slipstream_coding::CodecKind;
 
 use crate::common::{deadline, load_runs, room, until};
 
@@ -99,7 +100,7 @@ async fn carried(devnet: &mut Devnet, nodes: &[usize], codec: &str) -> Vec<Came>
 #[tokio::test(flavor = "multi_thread")]
 async fn batches_go_down_a_line_of_fullnodes() {
     let _room = room().await;
-    for codec in ["gossip", "reed_solomon", "rlnc"] {
+    for codec in CodecKind::ALL.iter().map(|codec| codec.name()) {
         let extra = format!("broadcast:\n  codec: {codec}\n  coded_bytes_min: 512\n");
         let options = DevnetOptions { validators: 2, accounts: ACCOUNTS, extra, ..DevnetOptions::default() };
         let mut devnet = Devnet::start(options).await.unwrap();

@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use tracing_subscriber::{EnvFilter, Registry, reload};
 
 /// The longest filter in bytes: one level for each of a hundred modules.
-pub const FILTER_BYTES_MAX: usize = 4_096;
+const FILTER_BYTES_MAX: usize = 4_096;
 /// Maximum characters of a wrong part that are quoted.
 const PART_CHARS_MAX: usize = 80;
 

@@ -31,8 +31,8 @@ use self::{
 };
 use crate::NodeError;
 
+pub use self::filter::FilterError;
 pub use self::filter::parse as parse_filter;
-pub use self::filter::{FILTER_BYTES_MAX, FilterError};
 
 /// How long the program waits at its end for the last lines.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(1);

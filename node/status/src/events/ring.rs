@@ -68,7 +68,7 @@ impl Ring {
     }
 
     /// Adds an event, and wakes the waiting listeners.
-    pub fn tell(&self, event: &Event) {
+    pub(crate) fn tell(&self, event: &Event) {
         let json = match serde_json::to_string(event) {
             Ok(json) => Arc::from(json),
             Err(error) => return tracing::error!(%error, "an event cannot be written as JSON"),

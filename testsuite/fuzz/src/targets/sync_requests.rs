@@ -61,3 +61,23 @@ pub(super) fn requests() -> Vec<Request> {
         Request::Survey { numbers: BoundedVec::new(vec![one, head]).expect("two"), last: head },
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use strum::VariantNames as _;
+
+    use super::*;
+
+    /// Goal: a new request is fuzzed.
+    #[test]
+    fn there_is_a_seed_of_each_kind() {
+        let name = |request: Request| {
+            let text = format!("{request:?}");
+            text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default().to_owned()
+        };
+        let seeds: BTreeSet<String> = requests().into_iter().map(name).collect();
+        assert_eq!(seeds, Request::VARIANTS.iter().map(|name| (*name).to_owned()).collect());
+    }
+}
