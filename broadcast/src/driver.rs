@@ -22,9 +22,9 @@ use crate::{
 /// Limits of the messages that wait for the mesh: one peer may have the chunks of some payloads there.
 const INBOX: FairLimits =
     FairLimits { peer_items_max: 512, peer_bytes_max: MESSAGE_BYTES_MAX + (16 << 20), bytes_max: 192 << 20 };
-/// Messages after which effects are carried out and other events handled.
+/// Maximum number of messages that are handled before effects are carried out and other events handled.
 const MESSAGES_AT_ONCE: usize = 64;
-/// Maximum number of batches that wait to be coded: more are decided only if this node cannot keep up at all.
+/// Maximum number of batches that wait to be coded. More would wait only if this node could not keep up at all.
 const FRESH_MAX: usize = 64;
 
 /// Sleeps until a time, or for ever without one.
@@ -46,13 +46,13 @@ pub trait Ledger: Send + Sync + 'static {
     /// If it cannot be read.
     fn head(&self) -> Result<Head, LedgerError>;
 
-    /// A batch is being assembled: by `until` it is delivered or given up.
+    /// Reports that a batch is being assembled: by `until` the mesh delivers it or gives it up.
     fn expect(&self, number: BatchNumber, until: Instant);
 
-    /// A peer has a batch, or soon will, that must be fetched.
+    /// Reports that a peer has, or soon will have, a batch that must be fetched.
     fn heard(&self, peer: PeerId, number: BatchNumber);
 
-    /// An expected batch does not come.
+    /// Reports that an expected batch does not come.
     fn give_up(&self, number: BatchNumber);
 
     /// Takes an assembled batch.
@@ -65,7 +65,8 @@ pub type LedgerError = Box<dyn std::error::Error + Send + Sync>;
 /// A batch that this node decided with others.
 #[derive(Clone, Debug)]
 pub struct NewBatch {
-    /// Whether this node spreads the batch under a plan of its own. Other validators lend their bodies to the one that does.
+    /// Whether this node spreads the batch under a plan of its own. Other validators lend their bodies to the node that
+    /// does.
     pub leads: bool,
     /// Header of the new batch.
     pub header: BatchHeader,
@@ -77,7 +78,7 @@ pub struct NewBatch {
     pub hints: Option<Blob>,
 }
 
-/// See the module.
+/// The driver of the mesh; see the module.
 pub struct Broadcaster {
     mesh: Mutex<Mesh>,
     transport: Arc<dyn Transport>,
@@ -114,8 +115,8 @@ impl Broadcaster {
         })
     }
 
-    /// Takes a peer's message. When too many of that peer's wait, the oldest is dropped, and is asked for again if it
-    /// is needed.
+    /// Takes a peer's message. If too many of the peer's messages wait, the oldest is dropped, and requested again if
+    /// it is needed.
     pub fn on_message(&self, peer: PeerId, message: Vec<u8>) {
         let dropped = self.inbox.push(peer, message);
         if dropped > 0 {
@@ -176,7 +177,7 @@ impl Broadcaster {
             self.act(ledger, jobs);
             let mut due = self.mesh.lock().poll_timeout();
             if due.is_some_and(|due| due <= Instant::now()) {
-                // Comes before the inputs below, of which there may always be more.
+                // Comes before the inputs below, which may never run out.
                 self.mesh.lock().handle_timeout(Instant::now());
                 self.act(ledger, jobs);
                 due = self.mesh.lock().poll_timeout();
@@ -211,7 +212,7 @@ impl Broadcaster {
 
     fn take_one(&self, peer: PeerId, message: &[u8]) {
         if !self.mesh.lock().knows(&peer) {
-            // The peer connected since the last look, or is gone.
+            // The peer connected since peers were last looked up, or is gone.
             self.look_for_peers();
         }
         self.mesh.lock().handle_message(peer, message, Instant::now());
@@ -223,7 +224,7 @@ impl Broadcaster {
             let Some(fresh) = self.fresh.lock().pop_front() else { return Ok(()) };
             let NewBatch { leads, header, certificate, body, hints } = fresh;
             if self.mesh.lock().set_of(header.epoch).is_none() {
-                // The first batch of an epoch may be decided before its end was seen here.
+                // The first batch of an epoch may be decided before the mesh has seen the end of the previous epoch.
                 self.mesh.lock().handle_head(ledger.head()?, Instant::now());
             }
             let body: Arc<[u8]> = body.into_bytes().into();

@@ -14,7 +14,7 @@ use slipstream_types::{
     codec, limits,
 };
 
-/// Bytes of the longest message: a payload that is sent whole, which is a blob of the longest kind, with what stands
+/// Bytes of the longest message: a payload that is sent whole, which is a blob of the longest kind, with the bytes
 /// before it.
 pub const MESSAGE_BYTES_MAX: usize = CHUNK_BYTES_MAX + 64;
 /// Bytes of the longest chunk: a whole body or whole hints with their blob's prefix, incompressible.
@@ -88,7 +88,7 @@ impl Wants {
 }
 
 /// Names a payload with its plan. The name is equal for all validators that cut the same bytes in the same way,
-/// whichever signs.
+/// whichever of them signs it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct PayloadId(pub Digest);
 
@@ -110,7 +110,8 @@ pub struct SignedPlan {
 impl SignedPlan {
     /// Signs a plan as a validator of the batch's epoch.
     ///
-    /// # Errors Never fails for a plan that this program made.
+    /// # Errors
+    /// Never fails for a plan that this program made.
     pub fn sign(
         header: &BatchHeader,
         (part, plan): (Part, Plan),
@@ -121,8 +122,8 @@ impl SignedPlan {
         Ok(SignedPlan { part, plan, view, signer, signature: key.sign(statement.as_bytes()) })
     }
 
-    /// The signed statement. Its epoch and view show when the signature was made. The payload's name binds the header, with it the
-    /// chain, the part, and the whole plan.
+    /// The signed statement. Its epoch and view show when the signature was made. The payload's name binds the header
+    /// (and so the chain), the part, and the whole plan.
     fn statement(epoch: Epoch, view: u64, id: &PayloadId) -> Digest {
         let bytes = [&epoch.0.to_le_bytes()[..], &view.to_le_bytes(), id.0.as_bytes()].concat();
         Digest::tagged("slipstream/signed-plan/1", &bytes)
@@ -130,7 +131,8 @@ impl SignedPlan {
 
     /// The payload's name, given the digest of the batch's header.
     ///
-    /// # Errors Never fails for a plan that was decoded.
+    /// # Errors
+    /// Never fails for a plan that was decoded.
     pub fn id(&self, header: &Digest) -> Result<PayloadId, CodecError> {
         payload_id(header, self.part, &self.plan)
     }
@@ -178,8 +180,8 @@ pub enum Message {
         /// The new plan, with its signature.
         plan: Box<SignedPlan>,
     },
-    /// The sender has these payloads, or no longer needs them. It wants no chunks of them, and peers that lack one can
-    /// ask it.
+    /// The sender has these payloads, or no longer needs them. The sender wants no chunks of them, and peers that lack
+    /// one of them can ask the sender.
     Have(BoundedVec<PayloadId, NOTICE_MAX>),
     /// The sender asks for the chunks of a payload that it lacks.
     Lack {
@@ -192,7 +194,7 @@ pub enum Message {
     Wants {
         /// The parts that it wants.
         wants: Wants,
-        /// Whether the receiver must answer with its own wants: its earlier message may have come too early.
+        /// Whether the receiver must answer with its own wants: the receiver's earlier message may have come too early.
         asks: bool,
     },
 }
@@ -219,7 +221,7 @@ impl Message {
     /// Decodes a peer's bytes.
     ///
     /// # Errors
-    /// If the bytes are too many, or no message.
+    /// If there are too many bytes, or they are not a message.
     pub fn decode(bytes: &[u8]) -> Result<Message, CodecError> {
         codec::decode("message of the mesh", bytes, MESSAGE_BYTES_MAX)
     }
@@ -245,7 +247,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a variant is its tag on the wire: new ones come last, and raise the ALPN.
+    /// Goal: a variant's position is its tag on the wire. New variants come last, and raise the ALPN version.
     #[test]
     fn tags_follow_the_order() {
         assert_eq!(Message::VARIANTS, ["Batch", "Chunk", "Plan", "Have", "Lack", "Wants"]);

@@ -108,7 +108,7 @@ impl Work {
 fn code(config: &BroadcastConfig, payload: Arc<[u8]>) -> Result<(Plan, Box<dyn Codec>), EncodeError> {
     let kind = match config.codec {
         _ if payload.len() < config.coded_bytes_min as usize => CodecKind::Gossip,
-        // RLNC takes too much arithmetic.
+        // RLNC takes too much arithmetic for longer payloads.
         CodecKind::Rlnc if payload.len() > RLNC_BYTES_MAX => CodecKind::ReedSolomon,
         CodecKind::Gossip | CodecKind::ReedSolomon | CodecKind::Rlnc => config.codec,
     };

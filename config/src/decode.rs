@@ -48,8 +48,8 @@ fn decode(text: &str, path: &[&str]) -> Result<NodeConfig, Refused> {
     .map_err(|error| Refused { key, error: Box::new(error) })
 }
 
-/// Sections around a value, each with only that entry. The value is decoded in place, because inside a larger text it
-/// could end its own section.
+/// Sections around a value, each with a single entry. The value is decoded by itself: inside a larger text, it could
+/// end its section.
 pub(crate) struct NestedValue<'a, D> {
     pub(crate) path: &'a [&'a str],
     pub(crate) inner: D,
@@ -123,7 +123,7 @@ mod tests {
         assert!(error.contains("***") && !error.contains("canary"), "{error}");
     }
 
-    /// Goal: a value is one value, whatever it looks like.
+    /// Goal: a value that looks like several keys or documents is still decoded as one value.
     #[test]
     fn a_value_cannot_leave_its_key() {
         for text in ["delta\nrole: validator", "delta }, role: validator, x: {", "delta\n---\nauto"] {

@@ -26,13 +26,13 @@ pub(crate) struct Key {
 /// Returns the keys that an already decoded text sets, where the text is the content of the section or key `path`.
 pub(crate) fn find(text: &str, path: &[&str]) -> Vec<Key> {
     let found = RefCell::new(Vec::new());
-    // The place of a value `.nan` is needed too.
+    // Without this policy the parser refuses a value `.nan`, whose line is needed too.
     let options: Options = serde_saphyr::options! {
         with_snippet: false,
         non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
     };
     let search = Search { below: &KNOWN, name: String::new(), found: &found };
-    // On an error the keys before it would count; this text was already decoded, so no error occurs.
+    // After an error, only the keys before it would be found; this text was already decoded, so no error occurs.
     let _ = serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| match path {
         [] => search.deserialize(deserializer),
         path => search.deserialize(NestedValue { path, inner: deserializer }),

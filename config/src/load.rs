@@ -104,7 +104,7 @@ fn join(text: &str, path: &Path, overrides: &Overrides) -> Result<LoadedConfig, 
 struct Layer {
     /// The keys that it sets, and where.
     keys: Vec<(Key, Origin)>,
-    /// Their values; the other keys have defaults that this layer does not set.
+    /// The values of these keys, among defaults for all keys that the layer does not set.
     values: Tree,
     preset: Option<Preset>,
 }
@@ -146,7 +146,8 @@ impl Layer {
         }
     }
 
-    /// Returns the preset that the layer names, or that it wants none; `None` if it does not set the key.
+    /// Returns the preset that the layer names. `Some(None)` means that the layer wants none, `None` that it does not
+    /// set the key.
     fn preset(&self) -> Option<Option<Preset>> {
         self.keys.iter().any(|(key, _)| key.name == "preset").then_some(self.preset)
     }

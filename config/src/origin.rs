@@ -7,23 +7,23 @@ use crate::Preset;
 /// The place where a key's value was written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// Nowhere: it is the default.
+    /// No layer sets it: the value is the default.
     Default,
     /// The preset of this name set it.
     Preset(Preset),
-    /// In the configuration file.
+    /// The configuration file sets it.
     File {
         /// The file that sets the key.
         path: PathBuf,
         /// The line at which the value begins, counted from 1.
         line: u64,
     },
-    /// In an environment variable.
+    /// An environment variable sets it.
     Variable {
         /// The variable's name.
         name: String,
     },
-    /// In a `--set` of the command line.
+    /// A `--set` of the command line sets it.
     Flag {
         /// The text before the `=`.
         key: String,

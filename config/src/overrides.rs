@@ -12,7 +12,7 @@ use crate::{
 pub const VARIABLE_PREFIX: &str = "SLIPSTREAM__";
 /// The separator between the levels of a key in a variable's name.
 const LEVEL: &str = "__";
-/// Maximum number of variables, and most flags. This is more than the number of keys: setting more is a mistake.
+/// Maximum number of variables, and of flags. It exceeds the number of keys, so setting more is a mistake.
 pub const OVERRIDES_MAX: usize = 256;
 /// Maximum bytes of a value: a list of some hundred peers fits.
 pub const OVERRIDE_BYTES_MAX: usize = 64 << 10;

@@ -7,12 +7,12 @@ use slipstream_types::limits::{BATCH_TRANSACTIONS_MAX, TRANSACTION_BYTES_MAX};
 
 use crate::{NodeConfig, error::RuleViolation};
 
-/// The smallest limit on request bodies with which the largest transaction fits, in hexadecimal.
+/// The smallest limit on request bodies that admits the largest transaction, which a request has in hexadecimal.
 pub(crate) const BODY_BYTES_MIN: u64 = 2 * TRANSACTION_BYTES_MAX as u64 + 1_024;
 
-/// More than any machine has, and far below an overflow when counted in bytes.
+/// More memory than any machine has, and far below an overflow when counted in bytes.
 const MEMORY_MIB_MAX: u64 = 1 << 24;
-/// More than any machine needs, and fewer than the number that a system refuses to start.
+/// More threads than any machine needs, and few enough for a system to start them.
 const THREADS_MAX: u64 = 1_024;
 /// A pool with this number of transactions takes tens of GiB.
 const POOL_TRANSACTIONS_MAX: u64 = 10_000_000;
@@ -42,7 +42,8 @@ pub(crate) fn all() -> Vec<(&'static str, RangeInclusive<u64>)> {
     numbers.map(|(key, _, range)| (key, range)).collect()
 }
 
-/// Returns key, value and range. Omits keys that work with any number, and those of `network`, which checks its own.
+/// Returns key, value and range. Omits keys that work with any number, and the keys of `network`, which checks its own
+/// numbers.
 fn own_numbers(config: &NodeConfig) -> Vec<(&'static str, u64, RangeInclusive<u64>)> {
     let NodeConfig { broadcast, storage, executor, sync, consensus, api, log, .. } = config;
     let pool = &consensus.pool;

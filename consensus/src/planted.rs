@@ -1,4 +1,5 @@
-//! [`Planted`]: defences that a simulator removes, to see that its oracles notice; [`Defences`]: those that are there.
+//! [`Planted`]: defences that a simulator removes, to see that its oracles notice. [`Defences`]: the defences that a
+//! validator has.
 //!
 //! Only a program built with the feature `planted` can remove one. In any other, [`Defences::lacks`] is a constant
 //! `false`, and the code behind it is not compiled.
@@ -55,13 +56,13 @@ pub enum Planted {
     UnsavedVotes,
     /// A record is written beside the one before it, and outputs that wait for both are sent after the first.
     OvertakingVotes,
-    /// A restarted validator does not know what it voted.
+    /// A restarted validator does not know its earlier votes.
     ForgottenVotes,
     /// An outcome is announced before it is kept.
     UnkeptOutcome,
     /// A restarted validator does not know the outcomes that it kept.
     ForgottenOutcomes,
-    /// Outcomes that are rolled back are not kept any longer.
+    /// Outcomes that are rolled back are no longer kept.
     DroppedOutcomes,
     /// A fetched outcome is not compared with the agreed one.
     UncheckedOutcome,

@@ -1,4 +1,5 @@
-//! [`Seams`]: a simulator's hold on a validator: the behaviour of its machine, and its missing defence.
+//! [`Seams`]: a simulator's hooks into a validator: the behaviour of the validator's machine, and the defence that it
+//! lacks.
 //!
 //! A node uses none of it: [`Seams::default`] means threads of the runtime, correct execution and every defence.
 
@@ -11,14 +12,14 @@ use crate::planted::Defences;
 
 /// A machine in virtual time: the simulation's own thread does the heavy work, so that one seed gives one run.
 pub trait Machine: Send + Sync + 'static {
-    /// How long work of that name takes until it shows, and from then on until its end is reported.
+    /// How long work of that name is delayed before it takes effect, and from then on until its end is reported.
     fn pace(&self, work: &'static str) -> [Duration; 2];
 
-    /// How long `work` takes for these transactions. A build asks for each that it begins, an execution for those of
-    /// its batch.
+    /// How long `work` takes for these transactions. A build asks for each transaction that it begins, an execution for
+    /// those of its batch.
     fn takes(&self, work: Work, transactions: &[Transaction]) -> Duration;
 
-    /// Whether the machine executes this batch wrongly, now.
+    /// Whether the machine executes this batch wrongly this time.
     fn errs(&self, number: BatchNumber, sequential: bool) -> bool;
 }
 

@@ -1,5 +1,5 @@
-//! [`AccessSet`]: the keys that a transaction read and wrote, or probably will. [`conflicts`]: which transactions
-//! therefore wait for which.
+//! [`AccessSet`]: the keys that a transaction read and wrote, or probably will. [`conflicts`]: finds which transactions
+//! must wait for which.
 //!
 //! Only accesses that do not commute count. Transactions that only add to a balance do not wait for each other. Fees
 //! and the sender's nonce disturb no other transaction, as long as the account exists for other reasons too. A read
@@ -47,13 +47,14 @@ impl PartialEq for AccessSet {
 
 impl Eq for AccessSet {}
 
-/// Maximum number of predecessors that a transaction names. If a hundred transactions add to a balance before one reads it, the
-/// reader has a hundred predecessors. When the latest of them have run, the rest nearly always have too.
+/// Maximum number of predecessors that a transaction names. If a hundred transactions add to a balance before another
+/// reads it, the reader has a hundred predecessors. When the latest predecessors have run, the others nearly always
+/// have too.
 const PREDECESSORS_MAX: usize = 16;
 
 impl AccessSet {
     /// Returns the accesses that the transaction itself reveals: its access list's slots, its sender, and the contract
-    /// that it calls. They mostly name too many conflicts, and miss those of inner calls.
+    /// that it calls. These accesses mostly give too many conflicts, and miss those of inner calls.
     pub fn announced(transaction: &Transaction) -> AccessSet {
         use alloy_consensus::Transaction as _;
         let listed = transaction.envelope.access_list().map(|list| list.0.as_slice()).unwrap_or_default();
@@ -73,18 +74,20 @@ impl AccessSet {
     }
 }
 
-/// The graph of a batch when only its transactions are known: [`AccessSet::announced`], and their gas limits.
+/// Returns a batch's conflict graph from its transactions alone: from their [`AccessSet::announced`] and gas limits.
 pub fn announced_conflicts(transactions: &[Transaction]) -> Conflicts {
     let sets: Vec<AccessSet> = transactions.iter().map(AccessSet::announced).collect();
     conflicts(&sets, transactions.iter().map(Transaction::gas_limit).collect())
 }
 
-/// The graph of a batch with these sets, exact or predicted. `gas` is an estimate of each transaction's gas.
+/// Returns the conflict graph of a batch with these access sets, exact or predicted. `gas` is an estimate of each
+/// transaction's gas.
 ///
-/// A transaction waits for the last earlier one that writes a key that it reads. For a balance, it waits for all that
-/// add to it. Predecessors of direct predecessors are left out, which is most of a full transitive reduction.
+/// A transaction waits for the last earlier transaction that writes a key that it reads. If it reads a balance, it
+/// waits for all earlier transactions that change the balance. Predecessors of direct predecessors are left out, which
+/// is most of a full transitive reduction.
 pub fn conflicts(sets: &[AccessSet], gas: Vec<u64>) -> Conflicts {
-    // Nearly all balances are only paid into or out of, and never read.
+    // Nearly all balances only change by payments and are never read.
     let asked: AddressSet = sets.iter().flat_map(|set| &set.balances_read).copied().collect();
     let mut changed: AddressMap<Vec<u32>> = AddressMap::default();
     let writes = sets.iter().map(|set| set.writes.len()).sum();

@@ -28,9 +28,9 @@ pub struct AccessListOutcome {
     pub error: Option<String>,
 }
 
-/// Finds the access list of a call by running it repeatedly. The call may take another path with each list. The list is
-/// complete once the call touches only keys that the list names. The transaction's price covers the sender, the called
-/// or created account, precompiles and authorizers: the list names them only with slots.
+/// Finds the access list of a call by running it repeatedly. With each list, the call may take another path. The list
+/// is complete once the call touches only keys that the list names. The transaction's price covers the sender, the
+/// called or created account, precompiles and authorizers. So the list names these accounts only with slots.
 ///
 /// # Errors
 /// If the call cannot be tried, or was interrupted.
@@ -78,7 +78,8 @@ fn paid_anyway(
     Ok(authorities.chain([request.from, called]).collect())
 }
 
-/// Returns the list in canonical order, each account and slot once, without accounts that it would pay for twice.
+/// Returns the list in canonical order, each account and slot once, without accounts that the transaction would pay for
+/// twice.
 fn needed(list: AccessList, is_paid: impl Fn(&Address) -> bool) -> AccessList {
     let mut accounts: BTreeMap<Address, BTreeSet<B256>> = BTreeMap::new();
     for item in list.0 {

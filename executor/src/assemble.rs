@@ -10,7 +10,7 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Maximum bytes of a length in BCS: that of the transaction list, and that of each transaction.
+/// Maximum bytes of a length prefix in BCS. The transaction list has one, and so has each transaction.
 const LENGTH_BYTES_MAX: usize = 5;
 
 /// Limits of one batch, set by the proposer's configuration. The chain's own limits apply as well.
@@ -24,28 +24,28 @@ pub struct BuildLimits {
     pub transactions: usize,
 }
 
-/// The room that a batch has left.
+/// The capacity that a batch has left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemainingCapacity {
     /// Gas left: the chain's limit minus the gas that the batch's transactions used, not the gas that they might have
-    /// used. Receipts or changes that are nearly full lower it.
+    /// used. When the receipts or changes are nearly full, this number is lower.
     pub gas: u64,
     /// Bytes left for one more envelope.
     pub bytes: usize,
 }
 
 impl RemainingCapacity {
-    /// Whether a transaction with this gas limit and these bytes may be tried.
+    /// Whether a transaction with this gas limit and this number of bytes may be tried.
     pub fn fits(&self, gas_limit: u64, bytes: usize) -> bool {
         gas_limit <= self.gas && bytes <= self.bytes
     }
 }
 
-/// The source of [`build`]'s transactions, the best first. Any iterator will do; a pool skips transactions that do not
-/// fit.
+/// The source of [`build`]'s transactions, which yields the best first. Any iterator will do; a pool skips transactions
+/// that do not fit.
 pub trait Candidates {
-    /// Returns the next transaction, one that fits if the source can choose. `None` ends the batch. The transaction
-    /// drawn before it is in the batch, unless [`Candidates::leave_out`] was called.
+    /// Returns the next transaction, one that fits if the source can choose. `None` ends the batch. The previously
+    /// drawn transaction is in the batch, unless [`Candidates::leave_out`] was called.
     fn draw(&mut self, room: RemainingCapacity) -> Option<Transaction>;
 
     /// Reports that the last drawn transaction stays out of the batch. Its sender's later transactions must stay out
@@ -69,10 +69,10 @@ pub trait BuildClock {
     /// Whether a further candidate may be drawn.
     fn is_open(&self) -> bool;
 
-    /// Whether there is time for this candidate. If so, its time starts now.
+    /// Whether the build has time for this candidate. If so, the candidate's time starts now.
     fn begin(&mut self, transaction: &Transaction) -> bool;
 
-    /// Reports that the candidate ended. Returns whether it ended in time.
+    /// Reports that the candidate ended. Returns whether the candidate ended in time.
     fn end(&mut self, transaction: &Transaction) -> bool;
 
     /// Reports that the candidate was interrupted. Returns whether the build goes on.
@@ -111,7 +111,7 @@ pub struct AssembledBatch {
     /// The batch's transactions, in order.
     pub included: Vec<Transaction>,
     /// Candidates that are invalid on this state, with the reason; the pool may forget them. Any other candidate
-    /// outside the batch lacked room or a predecessor, and may come again.
+    /// outside the batch lacked room or a predecessor, and may be drawn again.
     pub rejected: Vec<(alloy_primitives::B256, String)>,
     /// The results of the batch.
     pub outcome: Outcome,
@@ -119,7 +119,8 @@ pub struct AssembledBatch {
 
 /// Executes candidates one after the other and keeps those that are valid, until a limit is reached.
 ///
-/// Executes a candidate only if there is room for everything that its gas can do. So a proposer never works unpaid.
+/// Executes a candidate only if the batch has room for everything that the candidate's gas can do. So a proposer never
+/// works unpaid.
 ///
 /// # Errors
 /// If the state is unreadable, or the outcome exceeds its formats. Candidates never cause errors.
@@ -133,7 +134,7 @@ pub fn build(
 }
 
 /// Builds as [`build`] does, within the time that `clock` allows. Candidates that the clock interrupts or leaves out
-/// may come again.
+/// may be drawn again.
 ///
 /// # Errors
 /// As [`build`], and [`ExecuteError::Interrupted`] if the clock ends the whole build.
@@ -159,8 +160,8 @@ pub fn build_by(
         }
         let Some(transaction) = candidates.draw(room) else { break };
         let (gas_limit, bytes) = (transaction.gas_limit(), transaction.raw.len());
-        // A transaction too large for any batch is tried, so that it is rejected. Any other is executed only if it will
-        // be part of the batch, and so pay for its execution.
+        // A transaction too large for any batch is tried, so that it is rejected. Any other transaction is executed
+        // only if it will be part of the batch and so pay for its execution.
         if !room.fits(gas_limit, bytes) && gas_limit <= gas_max {
             candidates.leave_out();
             continue;
@@ -182,7 +183,7 @@ pub fn build_by(
             }
             Err(Refusal::Rejected(reason)) if reason.is_premature() => {}
             Err(Refusal::Rejected(reason)) => rejected.push((transaction.hash, reason.to_string())),
-            // Impossible: the room was checked before.
+            // Impossible: the capacity was checked before.
             Err(Refusal::Gas { .. } | Refusal::Receipts(_)) => {}
             Err(Refusal::Failed(ExecuteError::Interrupted)) if clock.interrupted(&transaction) => {}
             Err(Refusal::Failed(error)) => return Err(error),

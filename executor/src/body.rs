@@ -33,13 +33,13 @@ pub struct BodyError {
 /// rayon's threads.
 ///
 /// # Errors
-/// Names the first envelope in the body that is not admitted, whichever one a thread met first.
+/// Returns the first inadmissible envelope in the body's order, even if a thread met a later one first.
 pub fn decode_body(body: &Body, admission: impl Into<Admission>) -> Result<Vec<Transaction>, BodyError> {
     let admission = admission.into();
     decode_with(body, |raw| Transaction::decode(raw, admission))
 }
 
-/// As [`decode_body`], without recovering senders that are known.
+/// As [`decode_body`], but does not recover senders that are known.
 pub(crate) fn decode_body_with(
     body: &Body,
     admission: Admission,
@@ -57,7 +57,7 @@ fn decode_with(
     decoded.into_iter().enumerate().map(named).collect()
 }
 
-/// [`Transaction::decode`] for each envelope, in their order, spread as in [`decode_body`].
+/// Runs [`Transaction::decode`] on each envelope, spread over threads as in [`decode_body`]; keeps the order.
 pub fn decode_each(
     envelopes: &[&[u8]],
     admission: impl Into<Admission>,

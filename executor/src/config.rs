@@ -63,7 +63,7 @@ impl Default for ExecutorConfig {
 }
 
 impl ExecutorConfig {
-    /// The limits of reading ahead.
+    /// The limits of readahead.
     pub fn prefetch_limits(&self) -> PrefetchLimits {
         PrefetchLimits {
             threads: self.prefetch_threads,

@@ -22,10 +22,10 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Compares two headers field by field, results of execution first. A wrong transaction changes its receipt and
-/// everything after it, so the first differing field says most about the cause.
+/// Compares two headers field by field, beginning with the results of execution. A wrong transaction changes its
+/// receipt and everything after it, so the first differing field says most about the cause.
 pub fn difference(expected: &BatchHeader, found: &BatchHeader) -> Option<Difference> {
-    // Without `..`, so that a field added later fails to compile until it is compared.
+    // Uses no `..`, so that a field added later fails to compile until it is compared.
     let BatchHeader {
         number,
         parent,

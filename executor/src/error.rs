@@ -7,7 +7,7 @@ use slipstream_types::{CodecError, Digest};
 /// Why a batch (or a call) has no outcome.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecuteError {
-    /// The batch holds a transaction that is invalid there: its proposer broke the rules.
+    /// The batch has a transaction that is invalid at its position: the batch's proposer broke the rules.
     #[error("transaction {index} ({hash}) is invalid: {reason}")]
     InvalidTransaction {
         /// Position in the batch.
@@ -17,7 +17,7 @@ pub enum ExecuteError {
         /// The rule that it breaks.
         reason: Rejection,
     },
-    /// The transactions ask for more gas than the batch has.
+    /// The transaction's gas limit exceeds the gas that the batch has left.
     #[error(
         "transaction {index} ({hash}) has a gas limit of {gas_limit}, but the batch has only {left} gas left"
     )]
@@ -31,7 +31,7 @@ pub enum ExecuteError {
         /// The gas that the batch has left.
         left: u64,
     },
-    /// The receipts exceed a limit of one transaction's or of the batch's receipts.
+    /// The receipts exceed the limit for one transaction or for the whole batch.
     #[error("transaction {index} ({hash}) makes the receipts too long: {reason}")]
     ReceiptsTooLong {
         /// Position in the batch.
@@ -44,7 +44,7 @@ pub enum ExecuteError {
     /// A call that breaks a rule of transactions.
     #[error("the call is invalid: {0}")]
     InvalidCall(Rejection),
-    /// A call with an override that moves a precompile where it cannot go.
+    /// A call's override moves a precompile to an impossible address.
     #[error(transparent)]
     Move(#[from] MoveError),
     /// An execution was stopped early, because its [`Interrupt`](crate::Interrupt) was due.
@@ -59,8 +59,8 @@ pub enum ExecuteError {
         /// Keccak-256 of the code.
         hash: Digest,
     },
-    /// An account from before the batch lost storage that this state cannot enumerate. This cannot happen from Cancun
-    /// on.
+    /// The batch destroyed an older account's storage, which this state cannot enumerate. This cannot happen from
+    /// Cancun on.
     #[error(
         "the batch destroyed contract {address}, which existed before it: a delta cannot name all of its slots"
     )]
@@ -106,7 +106,7 @@ pub enum MoveError {
 /// The rule that a transaction breaks, on the state and in the environment where it was tried.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
-    /// The nonce is used: this transaction was executed before, or another one with the same nonce.
+    /// The nonce is used: this transaction or another one with the same nonce was executed before.
     #[error("nonce too low: the transaction has {found}, but the account is at {expected}")]
     NonceTooLow {
         /// The sender's next nonce.
@@ -125,7 +125,7 @@ pub enum Rejection {
     /// The sender cannot pay the value and the fee.
     #[error("insufficient funds for gas * price + value: needs {needed} wei, but has {balance}")]
     InsufficientFunds {
-        /// Value plus the highest fee.
+        /// Value plus the highest possible fee, in wei.
         needed: U256,
         /// Balance of the sender, in wei.
         balance: U256,
@@ -192,13 +192,13 @@ pub enum TraceError {
         hash: B256,
         /// The value in its receipt.
         expected: String,
-        /// The value now.
+        /// The value of the new execution.
         found: String,
     },
     /// The traces of one request exceed their limit.
     #[error("the trace takes more than {} MiB", max >> 20)]
     TooLong {
-        /// Maximum bytes that all traces may have together.
+        /// Maximum bytes of all traces together.
         max: usize,
     },
     /// A JavaScript tracer, which the caller supplies.

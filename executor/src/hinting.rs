@@ -46,7 +46,7 @@ fn is_sealed(outcome: &Outcome) -> bool {
 ///
 /// # Errors
 /// If the blob is damaged, has an unknown version, or names more keys than a batch with that gas can read. A follower
-/// treats it as a batch without hints.
+/// then treats the batch as one without hints.
 pub fn open_hints(
     blob: &Blob,
     gas_used: u64,

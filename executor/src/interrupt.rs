@@ -5,18 +5,19 @@ use std::{fmt, sync::Arc};
 /// A condition that is polled while a call or a batch runs. Once it is true, the execution ends with
 /// [`ExecuteError::Interrupted`](crate::ExecuteError::Interrupted).
 ///
-/// The EVM polls it at every read of the state, at every call of another contract, and after 64 jumps or 50,000 gas.
-/// Between two jumps, at most one contract's code can run. A precompile never ends early.
+/// The EVM polls the condition at every read of the state, at every call of another contract, and after 64 jumps or
+/// 50,000 gas. Between two jumps, at most one contract's code can run. A precompile never ends early.
 #[derive(Clone, Default)]
 pub struct Interrupt(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
 
 impl Interrupt {
-    /// Lets everything run to its gas limit.
+    /// Makes an interrupt that lets every execution run to its gas limit.
     pub fn never() -> Self {
         Self::default()
     }
 
-    /// Ends an execution as soon as `is_due` returns true. It is polled thousands of times a second, so it must be quick.
+    /// Ends an execution as soon as `is_due` returns true. The EVM polls `is_due` thousands of times a second, so it
+    /// must be quick.
     pub fn when(is_due: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(is_due)))
     }

@@ -3,7 +3,8 @@
 //! The crate decodes and checks transactions and runs them in order. It returns a batch's results: receipts, the *net*
 //! state delta, the working set as hints, and gas. Its only I/O is to read through
 //! [`StateReader`](slipstream_storage::StateReader); commits, roots and certificates belong to other crates. A
-//! [`Session`] owns what a node keeps from batch to batch, and its threads. Everything else keeps no state between calls.
+//! [`Session`] owns its threads and what a node keeps from batch to batch. Everything else keeps no state between
+//! calls.
 //!
 //! ```text
 //!  Body ─ decode_body ─▶ [Transaction] ─┐                                   ┌─▶ Receipts
@@ -19,20 +20,20 @@
 //! * [`call`](call()), [`estimate_gas`], [`create_access_list`], [`Simulation`]: JSON-RPC's calls that are not
 //!   transactions, each a [`CallRequest`] with [`Overrides`]. [`trace`]: tracers of batches and calls.
 //! * `prefetch`: reading ahead by hints. `prediction`: foretells the reads and conflicts of a batch without hints;
-//!   [`slipstream_predict`] does so for each of its transactions, from the contracts' bytecode.
+//!   [`slipstream_predict`] foretells the reads of each transaction from the contracts' bytecode.
 //! * `access`: the reads and writes of each transaction, and the conflicts between them. `parallel`: the same outcome
 //!   on several threads ([`execute_parallel`]).
-//! * `hot`: a cache of the rows that the last batches touched. `overlay`: batches that are executed and not committed.
+//! * `hot`: a cache of the rows that the last batches touched. `overlay`: batches that are executed but not committed.
 //! * [`speed`]: gas per second of each kind of work on this machine.
 //! * `session`: all of these combined, for following, voting and proposing. [`difference`](difference()): the first
 //!   field in which two headers differ.
-//! * `evm`: the only folder that knows revm, which changes every month; with [`BatchEnv`], a batch's values as the EVM
-//!   sees them, and [`ExecutionState`], a state that it runs on.
+//! * `evm`: the only folder that knows revm, which changes every month. The folder has [`BatchEnv`], a batch's values
+//!   as the EVM sees them, and [`ExecutionState`], a state that the EVM runs on.
 //!
 //! Invariants: the outcome is a function of state, environment and transactions alone. Hints, warm data, conflicts and
-//! thread counts change how long execution takes, never its result. With values from hints, that holds once
-//! [`WarmState::confirm`] finds all of them right. [`execute`] accepts every batch that [`build`] made: a proposer's limits
-//! are the same or stricter. The crate trusts its [`ExecutionState`] alone.
+//! thread counts change how long execution takes, never its result. A result computed with values from hints is valid
+//! once [`WarmState::confirm`] finds all of those values right. [`execute`] accepts every batch that [`build`] made: a
+//! proposer's limits are the same or stricter. The crate trusts its [`ExecutionState`] alone.
 //!
 //! ```
 //! use slipstream_executor::{BatchEnv, execute};

@@ -21,16 +21,16 @@ use crate::{
 /// The results of a batch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// The rules that it was executed under.
+    /// The rules that the batch was executed under.
     pub rules: RulesId,
     /// One receipt per transaction. Contract addresses and fees follow from the transactions.
     pub receipts: Receipts,
     /// The net effect on the state.
     pub delta: Delta,
-    /// The working set, in first-use order. A proposer's hints also name the keys that it read for the candidates that
-    /// it left out. Other transactions may share these keys, and surplus hints cost little.
+    /// The working set, in first-use order. A proposer's hints also name the keys that the proposer read for the
+    /// candidates that it left out. Other transactions may share these keys, and surplus hints cost little.
     pub hints: Hints,
-    /// Preimages of hashed slots: hints name the slots by them in a few bytes. In the order of hashing.
+    /// Preimages of hashed slots, in the order of hashing. Hints use the preimages to name the slots in a few bytes.
     pub preimages: Vec<Preimage>,
     /// The same working set with its values before the batch, for a [`crate::HotCache`].
     pub touched: ReadSet,
@@ -41,7 +41,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Returns the conflicts, by which several threads can execute the batch.
+    /// Returns the conflicts, which several threads need to execute the batch.
     pub fn conflicts(&self) -> Conflicts {
         let gas = self.receipts.receipts.iter().map(|receipt| receipt.gas_used);
         access::conflicts(&self.accesses, gas.collect())
@@ -51,7 +51,7 @@ impl Outcome {
 /// Executes a batch that another node made.
 ///
 /// # Errors
-/// On the first transaction that is invalid at its place, or if the state is unreadable.
+/// On the first transaction that is invalid at its position, or if the state is unreadable.
 pub fn execute(
     state: &dyn ExecutionState,
     env: &BatchEnv,
@@ -92,7 +92,7 @@ pub(crate) struct Batch<'a> {
     tally: BatchTotals,
 }
 
-/// The running totals that the batch's limits apply to, and the records of each transaction beside its changes.
+/// The running totals that the batch's limits apply to, and the records of each transaction apart from its changes.
 pub(crate) struct BatchTotals {
     rules: RulesId,
     gas_limit: u64,
@@ -102,11 +102,11 @@ pub(crate) struct BatchTotals {
     receipts: Vec<Receipt>,
     receipts_bytes: usize,
     accesses: Vec<AccessSet>,
-    /// An upper bound, for a proposer. A follower checks the real delta, which is shorter.
+    /// An upper bound of the delta's bytes, for a proposer. A follower checks the real delta, which is shorter.
     delta_bytes: usize,
 }
 
-/// The record of one transaction beside its changes.
+/// The record of one transaction apart from its changes.
 pub(crate) struct TransactionRecord {
     receipt: Receipt,
     pub(crate) access: AccessSet,
@@ -146,14 +146,14 @@ impl TransactionResult {
 
 /// Why a transaction was not added. The batch is unchanged.
 pub(crate) enum Refusal {
-    /// It breaks a rule.
+    /// The transaction breaks a rule.
     Rejected(Rejection),
-    /// It may use more gas than is left.
+    /// The transaction may use more gas than the batch has left.
     Gas {
         /// Gas that the batch has left.
         left: u64,
     },
-    /// Its receipt exceeds the format, alone or together with the earlier ones.
+    /// The transaction's receipt exceeds the format, alone or together with the earlier receipts.
     Receipts(CodecError),
     /// Execution cannot go on with any transaction.
     Failed(ExecuteError),
@@ -168,8 +168,8 @@ impl<'a> Batch<'a> {
         self.tally.gas_left()
     }
 
-    /// Returns the most gas that the next transaction may ask for so that its receipt and its changes certainly fit.
-    /// Executing a transaction that does not fit would be wasted work.
+    /// Returns the maximum gas limit with which the next transaction's receipt and changes certainly fit. Executing a
+    /// transaction that does not fit would be wasted work.
     pub(crate) fn gas_with_room(&self) -> u64 {
         let receipts = limits::RECEIPTS_BYTES_MAX.saturating_sub(self.tally.receipts_bytes + RECEIPT_BYTES);
         let delta = limits::DELTA_BYTES_MAX.saturating_sub(self.tally.delta_bytes + FREE_DELTA_BYTES);
@@ -194,7 +194,7 @@ impl<'a> Batch<'a> {
             .map_err(Refusal::Receipts)
     }
 
-    /// Whether a transaction that ran ahead of its turn would do the same now. If so, it may be added.
+    /// Whether a transaction that ran ahead of its turn would do the same now. If so, its result may be added.
     ///
     /// # Errors
     /// If the transaction is not allowed at this position at all.
@@ -212,7 +212,7 @@ impl<'a> Batch<'a> {
         Ok(verdict != Verdict::Refused)
     }
 
-    /// Makes a transaction part of the batch if there is room.
+    /// Makes a transaction part of the batch if the batch has room.
     pub(crate) fn add(&mut self, done: TransactionResult) -> Result<(), Refusal> {
         self.tally.add(done.entry)?;
         self.machine.commit(done.executed);
@@ -256,7 +256,7 @@ impl BatchTotals {
         self.gas_limit.saturating_sub(self.gas_used)
     }
 
-    /// Checks that the next transaction may use this much gas.
+    /// Checks that the next transaction may have this gas limit.
     pub(crate) fn check_gas(&self, gas_limit: u64) -> Result<(), Refusal> {
         let (left, max) = (self.gas_left(), self.transaction_gas_max);
         if gas_limit > max {
@@ -265,7 +265,7 @@ impl BatchTotals {
         if gas_limit > left { Err(Refusal::Gas { left }) } else { Ok(()) }
     }
 
-    /// Counts the next transaction if there is room.
+    /// Counts the next transaction if the batch has room.
     pub(crate) fn add(&mut self, entry: TransactionRecord) -> Result<(), Refusal> {
         let TransactionRecord { receipt, access, gas_used, delta_bytes_max } = entry;
         let receipts_bytes = self.receipts_bytes + receipt_bytes(&receipt);
@@ -296,13 +296,15 @@ const LENGTH_BYTES_MAX: usize = 5;
 const SYSTEM_DELTA_BYTES: usize = 1024;
 /// Bytes of a receipt without logs.
 const RECEIPT_BYTES: usize = 1 + 1 + 8 + LENGTH_BYTES_MAX;
-/// Gas for a byte of a log's data. The rest of a log, 26 bytes plus 32 for each topic, is paid for with 375 gas each.
+/// Gas for a byte of a log's data. The rest of a log is 26 bytes and 32 for each topic; the log and each topic cost 375
+/// gas.
 const GAS_PER_RECEIPT_BYTE: u64 = 8;
-/// A lower bound. The cheapest change per byte is an account called without effect. Its 100 bytes cost 2,400 gas in the
-/// access list and 100 for the call. A slot's 90 bytes cost 4,800 gas, and code costs 200 gas a byte.
+/// A lower bound of the gas for a byte of delta. The cheapest change per byte is an account called without effect. Its
+/// 100 bytes cost 2,400 gas in the access list and 100 for the call. A slot's 90 bytes cost 4,800 gas, and code costs
+/// 200 gas a byte.
 pub(crate) const GAS_PER_DELTA_BYTE: u64 = 25;
-/// An upper bound for the delta bytes that a transaction changes without paying: by precompiles, and at the sender, the
-/// fee recipient and the called account.
+/// An upper bound for the delta bytes that a transaction changes without paying. Precompiles cause such changes; others
+/// happen at the sender, the fee recipient and the called account.
 pub(crate) const FREE_DELTA_BYTES: usize = 4096;
 
 /// Makes a transaction's receipt, if it fits the format.
@@ -317,8 +319,8 @@ pub(crate) fn receipt(tx_type: u8, executed: &ExecutedTransaction) -> Result<Rec
     Ok(Receipt { tx_type, success, gas_used, logs: BoundedVec::new(logs)? })
 }
 
-/// An upper bound of a receipt's BCS length that needs no encoding. It is part of the rules, because it decides which
-/// batches pass.
+/// An upper bound of a receipt's BCS length that needs no encoding. This bound is part of the rules, because it decides
+/// which batches are valid.
 fn receipt_bytes(receipt: &Receipt) -> usize {
     let log = |log: &Log| 20 + 1 + 32 * log.topics.len() + LENGTH_BYTES_MAX + log.data.len();
     RECEIPT_BYTES + receipt.logs.iter().map(log).sum::<usize>()

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use slipstream_types::{AccountValue, Digest};
 
-/// Changes of the state and the batch that one call sees. A caller that accepts them from outside must bound accounts,
-/// slots and code.
+/// Changes of the state and the batch that one call sees. A caller that accepts overrides from outside must bound their
+/// accounts, slots and code.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Overrides {
     /// Changed accounts of the state.
@@ -36,7 +36,7 @@ pub struct AccountOverride {
 pub enum StorageOverride {
     /// Replaces these slots; the others keep the state's values.
     Some(BTreeMap<B256, U256>),
-    /// Replaces all slots: those that are not named are zero.
+    /// Replaces all slots: those that are missing here are zero.
     All(BTreeMap<B256, U256>),
 }
 
@@ -59,7 +59,7 @@ pub struct BlockOverrides {
     pub beneficiary: Option<Address>,
     /// PREVRANDAO: the random value.
     pub prev_randao: Option<B256>,
-    /// BASEFEE. Unlike the batch's own, it also stays in effect for a call that offers no fee.
+    /// BASEFEE. Unlike the batch's own BASEFEE, it also stays in effect for a call that offers no fee.
     pub base_fee_wei: Option<u64>,
     /// DIFFICULTY, which no fork of this chain shows any more.
     pub difficulty: Option<U256>,

@@ -21,14 +21,14 @@ use crate::{
 };
 
 /// Gas of the batch per operation that its programs may execute. On mainnet 240 gas are used per operation, so the
-/// limit cuts only batches that are made to be slow to predict. Predicting a batch costs at most as much as executing
-/// it.
+/// limit affects only batches that are made to be slow to predict. Predicting a batch costs at most as much as
+/// executing it.
 const GAS_PER_STEP: u64 = 16;
 
 /// The probable accesses of a batch.
 #[derive(Debug, Default)]
 pub struct Prediction {
-    /// The keys that it reads.
+    /// The keys that the batch reads.
     pub hints: Hints,
     /// The predicted keys of each transaction.
     named: Vec<PredictedKeys>,
@@ -36,7 +36,7 @@ pub struct Prediction {
 
 impl Prediction {
     /// Returns which transactions wait for which. A transaction predicted to its end counts by its predicted reads and
-    /// changes. Any other also counts by the accesses that it [announces](AccessSet::announced).
+    /// changes. Any other transaction also counts by the accesses that it [announces](AccessSet::announced).
     pub fn conflicts(&self, transactions: &[Transaction]) -> Conflicts {
         let accesses: Vec<_> =
             transactions.iter().zip(&self.named).map(|(it, named)| named.accesses(it)).collect();
@@ -47,10 +47,9 @@ impl Prediction {
 /// Predicts the reads of a batch that uses `gas_used`. The number of keys is bounded as in hints
 /// ([`hints::keys_max`]). The code of each named account that has code is included.
 ///
-/// [`PredictMode::Accounts`] leaves `state` unread, so it never waits. [`PredictMode::Full`] predicts the
-/// transactions in parallel, on the rayon pool that it is called in: each thread waits for its own reads. All start
-/// from `state` and miss the writes of earlier transactions in the batch, so some predictions are wrong. It never
-/// fails.
+/// [`PredictMode::Accounts`] leaves `state` unread, so it never waits. [`PredictMode::Full`] predicts the transactions
+/// in parallel, on the caller's rayon pool: each thread waits for its own reads. All predictions start from `state` and
+/// miss the writes of earlier transactions in the batch, so some are wrong. This function never fails.
 pub fn predict_batch(
     predictors: &Predictors,
     transactions: &[Transaction],
@@ -67,7 +66,7 @@ pub fn predict_batch(
     let (keys, steps) = (AtomicU64::new(0), AtomicU64::new(0));
     let follow = |transaction: &Transaction| {
         let mut named = PredictedKeys::default();
-        // Checked only before each transaction: one that has begun has limits of its own.
+        // The limits are checked only before each transaction. A transaction that has begun has limits of its own.
         if keys.load(Relaxed) >= keys_max as u64 || steps.load(Relaxed) >= steps_max {
             return named;
         }
@@ -114,12 +113,12 @@ impl From<&BatchEnv> for BlockValues {
 struct PredictedKeys {
     keys: Vec<StateKey>,
     changes: Vec<StateKey>,
-    /// Whether it was predicted to its end.
+    /// Whether the transaction was predicted to its end.
     is_whole: bool,
 }
 
 impl PredictedKeys {
-    /// Returns the access set. It leaves out all accounts except the sender's: few transactions change the fields of an
+    /// Returns the access set. Leaves out all accounts except the sender's: few transactions change the fields of an
     /// account that others read. Execution finds missed conflicts, at the cost of time.
     fn accesses(&self, transaction: &Transaction) -> AccessSet {
         let mut set = match self.is_whole {

@@ -12,11 +12,11 @@ pub struct CallRequest {
     pub from: Address,
     /// The called account, or `None` to create a contract.
     pub to: Option<Address>,
-    /// Gas limit; `None` for the most that is allowed.
+    /// Gas limit; `None` for the maximum that is allowed.
     pub gas: Option<u64>,
     /// Maximum wei per gas; zero for a call without a fee, which sees a BASEFEE of zero.
     pub max_fee_wei: u128,
-    /// The part of `max_fee_wei` that may go to the proposer, in wei per gas. A legacy gas price sets both.
+    /// The part of `max_fee_wei` that may go to the proposer, in wei per gas. A legacy gas price sets both fields.
     pub max_tip_wei: u128,
     /// Wei sent; the caller must have them.
     pub value: U256,

@@ -1,4 +1,4 @@
-//! [`seal`]: turns an outcome into a header and the blobs that it commits to.
+//! [`seal`]: turns an outcome into a header and the blobs that the header commits to.
 
 use alloy_primitives::{Address, B256};
 use slipstream_storage::CommitBatch;
@@ -16,8 +16,8 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Maximum gas of a batch that one thread seals: the gas of some 200 transfers. The sealing is done before another thread
-/// is awake.
+/// Maximum gas of a batch that one thread seals: the gas of some 200 transfers. That sealing is done before another
+/// thread is awake.
 const LIGHT_GAS_MAX: u64 = 5_000_000;
 
 /// The parts of a batch that are settled before it executes.
@@ -34,7 +34,7 @@ pub struct BatchContext<'a> {
 }
 
 impl<'a> BatchContext<'a> {
-    /// The basis of a batch whose header is known.
+    /// The context of a batch whose header is known.
     pub fn of(parent: &'a BatchHeader, header: &BatchHeader) -> BatchContext<'a> {
         let BatchHeader { epoch, timestamp_ms, proposer, .. } = *header;
         BatchContext { parent, epoch, timestamp_ms, proposer }
@@ -63,7 +63,7 @@ pub struct SealedBatch {
 
 impl SealedBatch {
     /// Adds the signature of a validator, named by its index in the batch's epoch, to the hints. Does nothing if hints
-    /// are missing, or would exceed their limit. Compresses them again, which takes some 20 us for 16 KiB.
+    /// are missing, or would exceed their limit. Compresses the hints again, which takes some 20 us for 16 KiB.
     pub fn vouch(&mut self, validator: u16, key: &SecretKey) {
         let content = self.hints.as_ref().and_then(|hints| hints.content(BlobKind::Hints).ok());
         let Some(mut content) = content else { return };
@@ -74,7 +74,7 @@ impl SealedBatch {
     }
 
     /// Adopts signed hints if their content equals the hints made here. Then other nodes see which validator vouches
-    /// for them.
+    /// for the hints.
     pub fn keep_voucher(&mut self, signed: &Blob) {
         let content = |blob: &Blob| blob.content(BlobKind::Hints).ok();
         let own = self.hints.as_ref().and_then(content);
@@ -102,11 +102,11 @@ impl SealedBatch {
 }
 
 /// Seals a batch. Every node that executed the same transactions on the same state gets the same header. `mode` is the
-/// node's own mode for using hints, and also chooses the hints that it ships: [`HintsMode::Values`] adds the values
+/// node's own mode for using hints, and also decides which hints are made: [`HintsMode::Values`] adds the rows' values
 /// before the batch.
 ///
 /// # Errors
-/// If a part exceeds its limit. Hints that do are left out, or only their values.
+/// If a part exceeds its limit. Hints that exceed theirs are left out, or only the hints' values.
 pub fn seal(
     mode: HintsMode,
     basis: &BatchContext<'_>,
@@ -127,7 +127,7 @@ pub fn seal(
             Part::seal(BlobKind::Delta, &outcome.delta.content()?)?,
         ])
     };
-    // Hints take about as long as the rest, and the header does not depend on them.
+    // Encoding the hints takes about as long as the rest, and the header does not depend on them.
     let is_light = is_few(transactions.len()) && outcome.gas_used <= LIGHT_GAS_MAX;
     let (hints, parts) = if is_light { (hints(), parts()) } else { rayon::join(hints, parts) };
     let [body, receipts, delta] = parts?;

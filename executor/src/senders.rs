@@ -23,7 +23,8 @@ impl Default for Senders {
 }
 
 impl Senders {
-    /// [`Transaction::decode`], without the recovery if the sender is cached. Caches a recovered sender.
+    /// Does what [`Transaction::decode`] does, but recovers the sender only if it is not cached. Caches a recovered
+    /// sender.
     ///
     /// # Errors
     /// As [`Transaction::decode`].

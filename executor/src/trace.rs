@@ -1,4 +1,4 @@
-//! [`Rerun`]: executes a batch again, so that tracers can observe its transactions; and traces of calls.
+//! [`Rerun`]: executes a batch again, so that tracers can observe its transactions. This module also traces calls.
 
 pub use alloy_rpc_types_eth::TransactionInfo;
 pub use alloy_rpc_types_trace::{
@@ -29,7 +29,7 @@ pub struct PastTransaction<'a> {
     pub transaction: &'a Transaction,
     /// The receipt of its first execution.
     pub receipt: &'a Receipt,
-    /// Its batch, and its position there.
+    /// The transaction's batch, and its position in the batch.
     pub info: TransactionInfo,
 }
 
@@ -99,7 +99,7 @@ impl<'a> Rerun<'a> {
         self.look(past, &ReplayTracer(types))
     }
 
-    /// Traces a transaction that is in no batch, as if it were the next one.
+    /// Traces a transaction that is in no batch, as if it came next in this one.
     ///
     /// # Errors
     /// If it cannot be executed here, or the trace is too long.
@@ -154,11 +154,11 @@ pub fn trace_call(
     Ok(tracing.call(request, block, gas_limit, &GethTracer(options))?.2)
 }
 
-/// Traces calls as parity's `trace_callMany` does: each call sees the effects of those before it. They share the gas of
-/// one call, and see the state with `overrides`.
+/// Traces calls as parity's `trace_callMany` does: each call sees the effects of earlier calls. The calls share the gas
+/// limit of one call, and see the state with `overrides`.
 ///
 /// # Errors
-/// If one cannot be executed, or the traces are too long.
+/// If a call cannot be executed, or the traces are too long.
 pub fn replay_calls(
     state: &dyn ExecutionState,
     env: &BatchEnv,

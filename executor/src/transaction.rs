@@ -26,8 +26,8 @@ pub struct Transaction {
     pub envelope: Arc<Envelope>,
 }
 
-/// The chain's rule for chain ids in transactions: which ones it admits, and whether a transaction without one is
-/// valid. Nodes with different rules come to different outcomes, so all nodes of a chain make it from the same
+/// The chain's rule for chain ids in transactions: which ids it admits, and whether a transaction without one is valid.
+/// Nodes with different rules come to different outcomes, so all nodes of a chain make the rule from the same
 /// [`ChainConfig`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Admission {
@@ -62,7 +62,7 @@ impl From<&ChainConfig> for Admission {
 /// Why an envelope is not a transaction of this chain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransactionError {
-    /// Longer than any transaction may be.
+    /// The envelope is longer than any transaction may be.
     #[error("the transaction has {len} bytes, but at most {max} are allowed")]
     TooLong {
         /// Length of the envelope in bytes.
@@ -76,8 +76,8 @@ pub enum TransactionError {
     /// The transaction carries blobs (EIP-4844).
     #[error("blob transactions (EIP-4844) are not supported on this chain: send the data as calldata")]
     BlobTransaction,
-    /// A legacy transaction without a chain id (before EIP-155), on a chain that does not admit them: it would be valid
-    /// on every chain.
+    /// The legacy transaction has no chain id (before EIP-155). This chain refuses such transactions, because they
+    /// would be valid on every chain.
     #[error(
         "the transaction has no chain id and could be replayed from another chain: sign it for chain {expected}"
     )]
@@ -106,8 +106,8 @@ impl From<Eip2718Error> for TransactionError {
 
 impl Transaction {
     /// Decodes a transaction that the chain admits: at most [`TRANSACTION_BYTES_MAX`] bytes, type 0, 1, 2 or 4, a
-    /// canonical encoding and a low-s signature. It names this chain's id or, where the chain allows it, none.
-    /// Recovering the sender takes most of the time.
+    /// canonical encoding and a low-s signature. The transaction names this chain's id, or no id where the chain allows
+    /// that. Recovering the sender takes most of the time.
     pub fn decode(raw: &[u8], admission: impl Into<Admission>) -> Result<Transaction, TransactionError> {
         let envelope = admitted(raw, admission.into())?;
         Self::checked(Bytes::copy_from_slice(raw), Arc::new(envelope), Envelope::recover_signer)
@@ -128,8 +128,8 @@ impl Transaction {
         Ok(Transaction { hash: keccak256(&raw), raw, sender, envelope: Arc::new(envelope) })
     }
 
-    /// Replaces the assumed sender with the one recovered from the signature. For callers that first look at the
-    /// transaction, then pay for the recovery.
+    /// Replaces the assumed sender with the one recovered from the signature. For callers that inspect the transaction
+    /// before they pay for the recovery.
     ///
     /// # Errors
     /// If the encoding is not canonical, or the signature is invalid.
@@ -182,7 +182,7 @@ impl Transaction {
         self.envelope.effective_tip_per_gas(base_fee_wei)
     }
 
-    /// Wei that the sender must have: the value and the highest fee. It saturates, so that an absurd fee is never
+    /// Wei that the sender must have: the value and the highest fee. The sum saturates, so an absurd fee is never
     /// payable.
     pub fn cost_max(&self) -> U256 {
         let fee = U256::from(self.gas_limit()).saturating_mul(U256::from(self.max_fee_wei()));
@@ -226,7 +226,8 @@ impl Transaction {
 }
 
 /// Recovers the signer by mainnet's laxest rule. Frontier accepted high-s signatures, so mainnet's oldest blocks hold
-/// some. A chain of today that admits unprotected transactions refuses these (EIP-2): each would have a second hash.
+/// some. A chain of today that admits unprotected transactions refuses high-s signatures (EIP-2): each such transaction
+/// would have a second hash.
 fn as_mainnet(envelope: &Envelope) -> Result<Address, RecoveryError> {
     match envelope.chain_id() {
         None => envelope.recover_signer_unchecked(),

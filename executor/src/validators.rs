@@ -1,5 +1,5 @@
-//! [`next_validators`]: the validators of the epoch after a batch. It stands beside [`seal`](crate::seal()), because
-//! every executor derives both header and validators, and validators sign both.
+//! [`next_validators`]: the validators of the epoch after a batch. This module is in the same crate as
+//! [`seal`](crate::seal()), because every executor derives both header and validators, and validators sign both.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ use slipstream_types::{
 
 use self::interface::Validators as Contract;
 
-/// Returns the validators of the next epoch if the batch ends its own, from the state before it and its changes. A
-/// chain whose genesis names no validators contract keeps its validators. If the contract's set is invalid, the epoch
-/// goes on, and the log says why.
+/// Returns the validators of the next epoch if the batch ends its epoch. Computes them from the state before the batch
+/// and the batch's changes. A chain whose genesis names no validators contract keeps its validators. If the contract's
+/// set is invalid, the epoch goes on, and the log says why.
 ///
 /// # Errors
 /// If the state cannot be read.
@@ -62,8 +62,8 @@ impl ValidatorsStorage {
         }));
     }
 
-    /// Returns the validators of the next epoch, if the last applied batch ends its own. `base` is the state before the
-    /// first of the batches. If the contract's list is no valid set, the epoch goes on.
+    /// Returns the validators of the next epoch, if the last applied batch ends its epoch. `base` is the state before
+    /// the first applied batch. If the contract's list is no valid set, the epoch goes on.
     ///
     /// # Errors
     /// If the state cannot be read.

@@ -22,7 +22,7 @@ const AGE_MS_MAX: u64 = 60_000;
 fn main() -> Result<(), Box<dyn Error>> {
     let answers: Value = serde_json::from_str(ANSWERS)?;
 
-    // The genesis names the first validators. Each epoch's validators sign who the next ones are.
+    // The genesis names the first validators. Each epoch's validators sign the set of the next epoch.
     let genesis: Genesis = serde_json::from_value(answers["genesis"].clone())?;
     let mut client = LightClient::from_genesis(&genesis)?;
     let changes = EpochChanges::from_json(&answers["epochChanges"].to_string())?;
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         client.epoch().0
     )?;
 
-    // What is asked: an account without its slots, in a state that is not old. The clock is the caller's.
+    // The question: an account without its slots, in a state that is not old. The clock is the caller's.
     let answer = &answers["proofs"][0]["answer"];
     let address: Address = serde_json::from_value(answer["address"].clone())?;
     let now_ms = answers["nowMs"].as_u64().ok_or("the file has no time")?;

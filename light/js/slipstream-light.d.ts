@@ -1,6 +1,6 @@
-/** Most slots of one proof. */
+/** Maximum number of slots of one proof. */
 export declare const SLOTS_MAX: 1024;
-/** Most certificates of one answer of `slipstream_getEpochChanges`. */
+/** Maximum number of certificates of one answer of `slipstream_getEpochChanges`. */
 export declare const EPOCH_CHANGES_MAX: 64;
 
 /** Why an answer was not accepted: see docs/light-clients.md. */
@@ -46,28 +46,28 @@ export interface AccountProof {
 export interface Question {
   /** `0x` and 40 digits. */
   address: string;
-  /** Each `0x` and 64 digits; at most `SLOTS_MAX`. */
+  /** Keys of slots, each `0x` and 64 digits; at most `SLOTS_MAX`. */
   slots?: string[];
-  /** A batch, whose state is final; the newest if left out. */
+  /** The batch whose state is requested; that state is final. The newest batch if left out. */
   at?: "latest" | number | bigint;
-  /** With `latest`: how many milliseconds old the batch may be. Needed then. */
+  /** With `latest`: the maximum age of the batch, in milliseconds. Required then. */
   ageMsMax?: number;
-  /** With `latest`: now, in milliseconds since 1970; the clock's if left out. */
+  /** With `latest`: the current time, in milliseconds since 1970. The clock's time if left out. */
   nowMs?: number;
 }
 
 export interface VerifiedAccount {
   /** The batch whose state this is. */
   number: bigint;
-  /** Its hash, as `eth_getBlockByNumber` has it. */
+  /** The batch's hash, as `eth_getBlockByNumber` returns it. */
   hash: string;
-  /** When it was made, in milliseconds since 1970. */
+  /** The batch's time, in milliseconds since 1970. */
   timestampMs: number;
   /** The batch of the certificate: this one or a later one. */
   certified: bigint;
   /** Null if the state has no such account: no balance, no nonce, no code. */
   account: { nonce: bigint; balance: bigint; codeHash: string | null } | null;
-  /** In the order of the question. */
+  /** The slots' values, in the order of the question. */
   slots: bigint[];
 }
 
@@ -80,9 +80,9 @@ export declare class LightClient {
   get genesis(): string;
   /** The newest epoch whose validators are known. */
   get epoch(): bigint;
-  /** Where another client can begin that trusts this one. */
+  /** A waypoint from which a client that trusts this one can begin. */
   get waypoint(): string;
-  /** Follows the validators through an answer of `slipstream_getEpochChanges`; how many epochs ended. Rejects with `LightError`. */
+  /** Follows the validators through an answer of `slipstream_getEpochChanges`. Returns how many epochs ended. Rejects with `LightError`. */
   learn(changes: string[]): Promise<number>;
   /** Checks an answer of `slipstream_getProof`. Rejects with `LightError`. */
   verify(question: Question, proof: AccountProof): Promise<VerifiedAccount>;

@@ -1,14 +1,14 @@
-// A light client of a Slipstream chain: it follows the chain's validators and checks proofs of accounts and slots, so that it need not trust the
-// node that answers. docs/light-clients.md says what is proved and what is not, docs/formats.md draws the bytes.
+// A light client of a Slipstream chain: it follows the chain's validators and checks proofs of accounts and slots, so it need not trust the
+// answering node. docs/light-clients.md says what is proved and what is not; docs/formats.md specifies the bytes.
 //
-// Signatures are checked by WebCrypto (Ed25519), which Node 20 and today's browsers have. Hashing is done here: the state's tree uses
-// compressions of SHA-256 with initial values of its own, which no library gives.
+// WebCrypto (Ed25519), which Node 20 and today's browsers have, checks signatures. Hashing is done here: the state's tree uses
+// compressions of SHA-256 with initial values of its own, which no library offers.
 //
-// Nothing of an answer is believed before its proof is checked, and nothing is decoded that is longer than it may be.
+// The client checks every proof before it trusts the answer, and refuses content that is too long before decoding.
 
-/** Most slots of one proof. */
+/** Maximum number of slots of one proof. */
 export const SLOTS_MAX = 1024;
-/** Most certificates of one answer of `slipstream_getEpochChanges`. */
+/** Maximum number of certificates of one answer of `slipstream_getEpochChanges`. */
 export const EPOCH_CHANGES_MAX = 64;
 
 const VALIDATORS_MAX = 128;
@@ -21,7 +21,7 @@ const BYTES_MAX = {
   stateProof: 4 + 256 * 66,
 };
 
-/** Why an answer was not accepted. `code` is one of those in the type declarations. */
+/** Why an answer was not accepted. The type declarations list the values of `code`. */
 export class LightError extends Error {
   constructor(code, message) {
     super(message);
@@ -50,7 +50,7 @@ const concat = (...parts) => {
   return whole;
 };
 
-/** Bytes of hexadecimal text; its length is checked before anything is made of it. */
+/** Decodes hexadecimal text to bytes. Checks the text's length first. */
 const unhex = (text, what, max, min = 0) => {
   const isShort = typeof text === "string" && text.length >= 2 + 2 * min && text.length <= 2 + 2 * max;
   if (!isShort || text.length % 2 !== 0 || !/^0x[0-9a-fA-F]*$/.test(text)) {
@@ -67,7 +67,7 @@ const quantity = (text, what, bits) => {
   return BigInt(text);
 };
 
-/** A number as `length` bytes, the lowest first. */
+/** A number as `length` bytes, the least significant first. */
 const littleEndian = (number, length) => {
   const bytes = new Uint8Array(length);
   for (let i = 0; i < length; i++, number >>= 8n) bytes[i] = Number(number & 0xffn);
@@ -83,7 +83,7 @@ const fields = (value, names, what) => {
   return value;
 };
 
-/** Reads BCS: what is surplus, missing or not canonical is refused. */
+/** Reads BCS. Refuses surplus or missing bytes, and encodings that are not canonical. */
 class Reader {
   constructor(bytes, what) {
     this.bytes = bytes;
@@ -118,7 +118,7 @@ class Reader {
     return this.take(32);
   }
 
-  /** A length, and so many elements. */
+  /** A length, then this number of elements. */
   list(max, element) {
     let length = 0;
     for (let shift = 0; ; shift += 7) {
@@ -239,7 +239,7 @@ const ZERO = new Uint8Array(32);
 
 // ----------------------------------------------------------------------------------------------------------- signatures
 
-/** All encodings of the eight points of small order: a key, or the first half of a signature, that is one of them proves nothing. */
+/** All encodings of the eight points of small order. A key, or a signature's first half, that is one of these points proves nothing. */
 const SMALL_ORDER = new Set([
   "0x0000000000000000000000000000000000000000000000000000000000000000",
   "0x0000000000000000000000000000000000000000000000000000000000000080",
@@ -342,7 +342,7 @@ const verifyLeaf = (text, root, leaves, index, item, code, what) => {
   const node = (first, length) => {
     if (first + length <= index || index < first) return used < siblings.length ? siblings[used++] : wrong();
     if (length === 1n) return item;
-    // Where it splits: the largest power of two below its length.
+    // The tree splits at the largest power of two below its length.
     const half = 1n << BigInt((length - 1n).toString(2).length - 1);
     const left = node(first, half);
     return tagged("slipstream/accumulator/1", left, node(first + half, length - half));
@@ -373,7 +373,7 @@ const readSiblings = (reader) =>
     }
   });
 
-/** The parent of two subtrees: a lone leaf moves up, everything else is joined. */
+/** The parent of two subtrees. A lone leaf moves up; all other subtrees are joined. */
 const parent = (left, right) => {
   if (!left && !right) return null;
   if (!right && left.isLeaf) return left;
@@ -440,7 +440,7 @@ export class LightClient {
     this.#named = named;
   }
 
-  /** Begins with the validators that the ledger info of a waypoint names: that of the last batch of an epoch, or of batch 0. */
+  /** Begins with the validators that a waypoint's ledger info names. The waypoint must belong to an epoch's last batch, or to batch 0. */
   static fromWaypoint(waypoint, proof) {
     const { ledgerInfo, genesis, genesisProof } = fields(proof, ["ledgerInfo", "genesis", "genesisProof"], "what comes with a waypoint");
     const info = decode(unhex(ledgerInfo, "ledger info", BYTES_MAX.ledgerInfo), "ledger info", readInfo);
@@ -465,7 +465,7 @@ export class LightClient {
     return this.#set.epoch;
   }
 
-  /** Where another client can begin that trusts this one. */
+  /** A waypoint from which a client that trusts this one can begin. */
   get waypoint() {
     return `${this.#named.number}:${hex(this.#named.digest)}`;
   }
@@ -479,7 +479,7 @@ export class LightClient {
       const certificate = readCertificate(text);
       await this.#verify(certificate);
       const { info } = certificate;
-      // Another call may have gone further meanwhile: epochs never go back.
+      // Another call may have learnt more epochs meanwhile: the known epoch never goes back.
       if (info.epoch !== this.#set.epoch) continue;
       if (!info.next) refuse("epoch-end", `the certificate of batch ${info.number} does not end epoch ${info.epoch}: it names no validators for the next epoch`);
       checkSet(info.next, info.epoch + 1n, info);
@@ -556,7 +556,7 @@ export class LightClient {
     }
     if (!Number.isFinite(ageMsMax)) throw new TypeError("ageMsMax must be a number: give the maximum age of the newest batch in milliseconds");
     const age = nowMs - Number(header.timestampMs);
-    // Of a time that is none no age is known.
+    // A time that is not a number gives no age.
     if (!Number.isFinite(nowMs) || age > ageMsMax) refuse("too-old", `batch ${header.number} is ${age} ms old, but at most ${ageMsMax} ms are allowed`);
   }
 

@@ -17,7 +17,7 @@ use crate::{
 pub struct LightClient {
     genesis: Digest,
     set: ValidatorSet,
-    /// The ledger info that named the set.
+    /// The waypoint of the ledger info that named the set.
     named_by: Waypoint,
 }
 
@@ -43,7 +43,7 @@ pub enum BatchTag {
         /// one every few hundred milliseconds.
         age_ms_max: u64,
     },
-    /// The state after this batch, however old. That state is final.
+    /// The state after this batch, however old it is. That state is final.
     Batch(BatchNumber),
 }
 
@@ -54,7 +54,7 @@ pub struct VerifiedAccount {
     pub number: BatchNumber,
     /// Its header's digest, which JSON-RPC calls the block hash.
     pub hash: Digest,
-    /// The batch's time, in milliseconds since 1970, which its proposer set and a quorum accepted.
+    /// The batch's time, in milliseconds since 1970. The batch's proposer set it, and a quorum accepted it.
     pub timestamp_ms: u64,
     /// The batch of the certificate: this one or a later one.
     pub certified: BatchNumber,
@@ -76,8 +76,8 @@ impl LightClient {
         Ok(LightClient { genesis: header.digest(), set: genesis.validator_set(), named_by })
     }
 
-    /// Begins with the validators that a waypoint's ledger info names. The waypoint must be that of an epoch's last
-    /// batch, or of batch 0. The answer may come from any node: it is checked against the waypoint.
+    /// Begins with the validators that a waypoint's ledger info names. The waypoint must belong to an epoch's last
+    /// batch, or to batch 0. The answer may come from any node: it is checked against the waypoint.
     ///
     /// # Errors
     /// [`LightError::OtherWaypoint`], [`LightError::WaypointInsideEpoch`], [`LightError::OtherChain`], or the fault of
@@ -113,18 +113,19 @@ impl LightClient {
         self.set.epoch
     }
 
-    /// Returns the validators of that epoch.
+    /// Returns the validators of the newest known epoch.
     pub fn validators(&self) -> &ValidatorSet {
         &self.set
     }
 
-    /// Returns the waypoint from which a client that trusts this one can begin: that of the last batch before the
-    /// epoch.
+    /// Returns a waypoint from which a client that trusts this one can begin: the waypoint of the last batch before the
+    /// newest known epoch.
     pub fn waypoint(&self) -> Waypoint {
         self.named_by
     }
 
-    /// Follows the validators through epoch ends, the first of which ends the known epoch. Returns the number of ends.
+    /// Follows the validators through consecutive epoch ends; the first one must end the known epoch. Returns the
+    /// number of ends.
     ///
     /// # Errors
     /// The fault of the first refused certificate; the client has learnt the earlier ones.

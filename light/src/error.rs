@@ -68,7 +68,7 @@ pub enum LightError {
     UnknownEpoch {
         /// The epoch that the certificate names.
         epoch: Epoch,
-        /// The newest one that is known.
+        /// The newest known epoch.
         known: Epoch,
     },
     /// The certificate is for a past epoch, by validators that need no longer guard their keys.
@@ -76,7 +76,7 @@ pub enum LightError {
     PastEpoch {
         /// The epoch that the certificate names.
         epoch: Epoch,
-        /// The newest one that is known.
+        /// The newest known epoch.
         known: Epoch,
     },
     /// The batch precedes its epoch.
@@ -182,10 +182,10 @@ pub enum LightError {
 /// The fault of a certificate that should end an epoch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EpochEndFault {
-    /// It certifies a batch inside the epoch, so it names no next validators.
+    /// The certificate is for a batch inside the epoch, so it names no next validators.
     #[error("it names no validators for the next epoch")]
     NoValidators,
-    /// It names the validators of another epoch than the next one.
+    /// The certificate names validators of an epoch that is not the next one.
     #[error("it names validators for epoch {found} instead")]
     OtherEpoch {
         /// The epoch of the set.

@@ -8,22 +8,24 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::{PeerId, refusal::clipped_to};
 
-/// Longest ban. A longer one is practically endless, and the sum of times might overflow.
+/// Longest ban. A longer ban is practically endless, and adding it to the current time might overflow.
 const BAN_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
 
-/// Longest ban that a node imposes by itself, for a proven lie. Such a ban is cut to this length, so that no clock that
-/// jumped during a restart makes one endless.
+/// Longest ban that a node imposes by itself, for a proven lie. A longer one is cut to this length: otherwise a clock
+/// that jumped during a restart could make a ban endless.
 pub const OWN_BAN_MAX: Duration = Duration::from_secs(3_600);
 
-/// Maximum number of bans remembered at once; a peer makes keys for free, so their number must be bounded. When full, the ban of
-/// this node that would end first is dropped; only if this node has none, one of the operator's.
+/// Maximum number of bans remembered at once: keys are free, so a peer could cause any number of bans. When the table
+/// is full, the node's own ban that ends first is dropped. An operator's ban is dropped only if the node has no ban of
+/// its own.
 pub(crate) const BANS_MAX: usize = 4_096;
 
-/// Maximum number of bans of the operator at once, so that the node's own have room beside them and their file stays small.
+/// Maximum number of the operator's bans at once. It leaves room for the node's own bans, and keeps the file of the
+/// operator's bans small.
 pub(crate) const ORDERED_BANS_MAX: usize = 1_024;
 
-/// Maximum number of the node's own bans that are stored across restarts, so that lies under ever new keys do not fill the disk.
-/// Those that end first are left out.
+/// Maximum number of the node's own bans that are stored across restarts, so that lies under ever new keys do not fill
+/// the disk. The bans that end first are left out.
 pub(crate) const OWN_BANS_KEPT_MAX: usize = 1_024;
 
 /// Maximum bytes of a reason that are kept: a MiB for all bans.
@@ -114,13 +116,13 @@ struct BanRecord {
     by: BannedBy,
     reason: String,
     until: BanEnd,
-    /// The node's own reason, if it prolonged a ban of the operator. Then the ban is stored as the node's own too,
-    /// because the operator's order has the earlier end.
+    /// The node's own reason, if the node prolonged the operator's ban. Such a ban is also stored as one of the node's
+    /// own, because the operator's order has the earlier end.
     prolonged: Option<String>,
 }
 
 impl BanRecord {
-    /// Whether the node itself set its end.
+    /// Whether the node itself set the ban's end.
     fn is_own(&self) -> bool {
         self.by == BannedBy::Node || self.prolonged.is_some()
     }
@@ -178,7 +180,7 @@ impl Bans {
         standing.until.is_after(now)
     }
 
-    /// Notified when the node's own bans change. It wakes one waiter.
+    /// Returns the handle that is notified when the node's own bans change. Each change wakes one waiter.
     pub(crate) fn changed(&self) -> Arc<Notify> {
         self.changed.clone()
     }
@@ -201,8 +203,8 @@ impl Bans {
         until.is_after(now).then(|| Ban { peer, by: *by, reason: reason.clone(), until: *until })
     }
 
-    /// The node's own bans to store across restarts, including those of the operator that it prolonged: the ones that
-    /// end last.
+    /// The node's own bans that are stored across restarts, including the operator's bans that the node prolonged. If
+    /// there are too many, the bans that end last are stored.
     pub(crate) fn own(&self, now: Instant) -> Vec<Ban> {
         let own = self.standing.iter().filter(|(_, it)| it.is_own() && it.until.is_after(now));
         let mut own: Vec<Ban> = own.map(|(peer, it)| it.own_ban(*peer)).collect();
@@ -351,8 +353,8 @@ mod tests {
         assert!(is_told().await && bans.lift(peer(3), now) && is_told().await);
     }
 
-    /// Goal: a lie of a peer that the operator banned for a shorter time prolongs its ban, also across a restart, until
-    /// the operator's next order.
+    /// Goal: the operator banned a peer for a short time. A lie of the peer prolongs the ban, also across a restart,
+    /// until the operator's next order.
     #[tokio::test]
     async fn a_lie_that_prolongs_an_order_is_kept() {
         let (mut bans, now) = (Bans::default(), Instant::now());

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-/// The tokens left; it starts full.
+/// A token bucket, which starts full.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     per_second: f64,
@@ -16,7 +16,7 @@ impl Bucket {
         Bucket { per_second, burst, left: burst, counted: now }
     }
 
-    /// Takes `amount` tokens, if the bucket has as many. Returns whether it had.
+    /// Takes `amount` tokens and returns true, or takes none and returns false if the bucket has fewer.
     pub(crate) fn take(&mut self, amount: f64, now: Instant) -> bool {
         let has = self.has(amount, now);
         if has {
@@ -32,7 +32,7 @@ impl Bucket {
         self.left >= amount
     }
 
-    /// Whether it equals a bucket that was never taken from.
+    /// Whether the bucket is full, as if no token had ever been taken.
     pub(crate) fn is_full(&mut self, now: Instant) -> bool {
         self.has(self.burst, now)
     }

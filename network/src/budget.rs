@@ -10,9 +10,9 @@
 //!
 //! Configured peers may use everything that strangers leave. If every peer is configured, no part lies idle.
 //!
-//! Bytes count from before they exist until they are gone. An answer counts from before it is made until the peer has
-//! it. A request counts as its bytes arrive, until its handler has returned. A broadcast counts from when it is pushed
-//! until its peer has it.
+//! Bytes count from before they are allocated until they are freed. An answer counts from before it is made until the
+//! peer has it. A request counts as its bytes arrive, until its handler has returned. A broadcast counts from when it
+//! is pushed until its peer has it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,18 +26,18 @@ use crate::{MESSAGE_BYTES_MAX, origin::Origin, registry::Registry};
 
 /// Bytes behind one permit; permits are 32-bit numbers.
 const PERMIT_BYTES: usize = 1_024;
-/// Number of peers' shares that all peers of one host, and of one network, have together.
+/// All peers of one host together may use this many peers' shares; likewise all peers of one network.
 const PEERS_PER_HOST: usize = 2;
 const PEERS_PER_NET: usize = 3;
 /// Strangers leave 1/`CONFIGURED_PART` of the total to configured peers, if there are any.
 const CONFIGURED_PART: usize = 4;
 /// One configured peer may use 1/`CONFIGURED_PEER_PART` of the total, but at least one whole message. That is half of
-/// the configured peers' own part, so another peer has room beside it.
+/// the configured peers' own part, so a second configured peer has room too.
 const CONFIGURED_PEER_PART: usize = 2 * CONFIGURED_PART;
 
-/// Initial time for which a party is barred after it did not receive what was held for it. The time doubles with each
-/// offence, until the party has received everything for [`BAR_FORGOTTEN`]. Without the bar, the party could hold the
-/// same amount again at once, under another key.
+/// Initial time for which a party ([`Origin::party`]) is barred after it did not receive what was held for it. The time
+/// doubles with each offence, until the party has received everything for [`BAR_FORGOTTEN`]. Without the bar, the party
+/// could at once make the node hold the same amount again, under another key.
 const BAR_FIRST: Duration = Duration::from_secs(10);
 const BAR_DOUBLINGS_MAX: u32 = 5;
 const BAR_FORGOTTEN: Duration = Duration::from_secs(600);
@@ -69,15 +69,15 @@ pub(crate) struct Share {
     bar: Arc<Mutex<Bar>>,
 }
 
-/// Counted bytes, released when this is dropped; none at first.
+/// Counted bytes, released when the reservation is dropped. The default counts none.
 #[derive(Debug, Default)]
 pub(crate) struct Reservation {
     permits: Vec<OwnedSemaphorePermit>,
 }
 
 impl Budget {
-    /// Allows `peer_bytes_max` for one peer, and `total_bytes_max` for all of them. A total that leaves strangers, or
-    /// configured peers, less than one peer's bytes is raised, so that no message waits for ever.
+    /// Allows `peer_bytes_max` for one peer, and `total_bytes_max` for all of them. Raises a total that would leave
+    /// strangers, or configured peers, less than one peer's bytes: otherwise a message could wait for ever.
     pub(crate) fn new(peer_bytes_max: usize, total_bytes_max: usize, has_configured: bool) -> Budget {
         let one_part = (total_bytes_max / CONFIGURED_PEER_PART).max(MESSAGE_BYTES_MAX);
         let configured_peer_bytes_max = peer_bytes_max.min(one_part);
@@ -144,7 +144,8 @@ impl Bar {
 }
 
 impl Share {
-    /// How long to refuse long messages for the peer, because its party left earlier ones unread; zero if it did not.
+    /// The remaining time in which the peer gets no long messages, because its party left earlier ones unread. Zero if
+    /// the party is not barred.
     pub(crate) fn barred(&self, now: Instant) -> Duration {
         self.bar.lock().left(now)
     }
@@ -173,7 +174,7 @@ impl Share {
         permits.collect::<Option<Vec<_>>>().map(|permits| Reservation { permits })
     }
 
-    /// Replaces the held bytes by this number: a smaller number always succeeds, a larger one only if there is room.
+    /// Changes the reservation to `bytes`: a smaller number always succeeds, a larger one only if there is room.
     pub(crate) fn resize(&self, held: &mut Reservation, bytes: usize) -> bool {
         let (count, before) =
             (self.count(bytes) as usize, held.permits.first().map_or(0, |it| it.num_permits()));
@@ -210,7 +211,7 @@ impl Share {
 }
 
 impl Reservation {
-    /// Number of bytes that it counts.
+    /// Number of counted bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.permits.first().map_or(0, OwnedSemaphorePermit::num_permits) * PERMIT_BYTES
     }
@@ -287,7 +288,7 @@ mod tests {
         assert_eq!(greedy.len(), 64);
         assert!(friends[1].try_hold(MESSAGE_BYTES_MAX).is_some(), "a message has room beside it");
         drop((held, greedy));
-        // A total that is too small for them is raised.
+        // A total that is too small for both parts is raised.
         let small = Budget::new(96 * MIB, 96 * MIB, true);
         let stranger = small.share(None, false).try_hold(96 * MIB);
         assert!(stranger.is_some() && small.share(None, true).try_hold(MESSAGE_BYTES_MAX).is_some());

@@ -15,11 +15,11 @@ use crate::{
     names,
 };
 
-/// A node with more connections of its own choice would be a burden to its peers.
+/// Maximum of `outbound`: a node with more connections of its own choice would burden its peers.
 const OUTBOUND_MAX: u64 = 64;
-/// Bytes of queues and of messages in flight: one message at least, and too few to overflow when summed.
+/// Allowed bytes of queues and of messages in flight: at least one message, and few enough that sums do not overflow.
 const MESSAGES: RangeInclusive<u64> = MESSAGE_BYTES_MAX as u64..=1 << 40;
-/// Times in milliseconds: long enough for a busy machine, and an hour at most.
+/// Allowed times in milliseconds: long enough for a busy machine, and an hour at most.
 const TIMES_MS: RangeInclusive<u64> = 10..=3_600_000;
 
 /// The listening address, the peers to dial, and the resources that one peer may use.
@@ -191,8 +191,8 @@ impl NetworkConfig {
         self.peers.iter().filter(move |peer| peer.id != local)
     }
 
-    /// Places for peers of the node's own choice. One more is needed for a feeler, and at least one stays for a
-    /// stranger.
+    /// Number of connections reserved for peers of the node's own choice. One more is needed for a feeler (a trial
+    /// connection), and at least one stays for a stranger.
     pub(crate) fn chosen_places(&self) -> usize {
         let left = self.peers_max.saturating_sub(self.peers.len());
         self.outbound.min(left.saturating_sub(1) / 2)

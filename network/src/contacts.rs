@@ -54,7 +54,7 @@ pub enum ContactState {
         /// When the next one begins; in the past while it is under way.
         next_attempt: Instant,
     },
-    /// This node, or its operator, has banned it.
+    /// This node, or its operator, has banned the peer.
     Banned {
         /// When the ban ends.
         until: BanEnd,
@@ -222,7 +222,7 @@ impl Attempts {
 }
 
 impl ContactFailure {
-    /// Whether a log with one of them need not report the other.
+    /// Whether a log that reports one of the two failures need not report the other.
     fn is_alike(&self, other: &ContactFailure) -> bool {
         match (self, other) {
             (ContactFailure::WrongKey(one), ContactFailure::WrongKey(other)) => one == other,

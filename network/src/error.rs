@@ -21,7 +21,7 @@ pub enum NetworkError {
         /// The deadline that the requester set.
         deadline: Duration,
     },
-    /// A payload is longer than allowed; for an answer, nothing of it was read.
+    /// A payload is longer than allowed. An answer that is too long is not read.
     #[error("a payload of {bytes} bytes to or from peer {peer} exceeds the limit of {bytes_max}")]
     TooLong {
         /// The peer that the request was for.

@@ -48,7 +48,8 @@ impl FairQueue {
         FairQueue { state: Mutex::new(state), arrived: Notify::new() }
     }
 
-    /// Adds a message. Returns the number of older ones that were dropped: of the same peer, or of one with more bytes.
+    /// Adds a message. Returns the number of older messages that were dropped: those of the same peer, or of a peer
+    /// with more bytes.
     pub fn push(&self, peer: PeerId, payload: Vec<u8>) -> usize {
         let dropped = self.state.lock().push(peer, payload);
         self.arrived.notify_one();

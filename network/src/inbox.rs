@@ -17,8 +17,8 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
-/// Broadcasts that the handler processes at once. A peer waits for its turn with one message, so that every peer gets
-/// turns.
+/// Maximum number of broadcasts that the handler processes at once. Each peer waits for its turn with only one message,
+/// so every peer gets turns.
 const TURNS: usize = 16;
 
 /// Limits of one inbox, and of all inboxes together.
@@ -111,8 +111,8 @@ impl Inbox {
         dropped
     }
 
-    /// Waits for a message and for its turn; the next one has to wait until the turn is dropped. Takes the message that
-    /// is oldest when its turn comes, and counts it until then. Cancel-safe; meant for one reader.
+    /// Waits for a message and for one of the turns of all inboxes. Then takes the oldest message, which counts until
+    /// that moment. The caller drops the turn when it has handled the message. Cancel-safe; meant for one reader.
     pub(crate) async fn pop(&self) -> (Vec<u8>, SemaphorePermit<'_>) {
         loop {
             while self.is_empty() {

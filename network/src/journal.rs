@@ -13,8 +13,8 @@ const PEER_LINE_EVERY: Duration = Duration::from_secs(60);
 /// Lines about all peers: a burst, as when a node with many peers starts, then some a minute.
 const ALL_LINES: u32 = 256;
 const ALL_LINE_EVERY: Duration = Duration::from_secs(10);
-/// Peers with an allowance of their own. Further ones get no lines, which happens only if more than this number came
-/// and went within minutes.
+/// Maximum number of peers with an allowance of their own. Further peers get no lines. That happens only if more than
+/// this number of peers came and went within minutes.
 const PEERS_MAX: usize = 1_024;
 
 /// Decides which events are logged at the usual level; the others appear only at the debug level.

@@ -17,7 +17,7 @@
 //!   [`PeerTarget`] is the address at which a configured peer is dialled, or a name that a [`Resolver`] looks up at
 //!   each attempt.
 //! * A **request** is one bidirectional stream with a deadline and a limit on the answer, both chosen by the requester.
-//! * [`Transport::peer_changes`] reports every change of the connected peers, so nobody polls them.
+//! * [`Transport::peer_changes`] reports every change of the connected peers, so no user polls.
 //! * [`Network::begin_exchange`] begins **peer exchange**: peers tell each other about peers, in records that those
 //!   peers have signed. The node keeps some connections of its own choice beside the configured ones.
 //! * A **message** goes to one peer, best effort and without an answer. More urgent messages go first; a slow peer
@@ -38,10 +38,10 @@
 //!   stays.
 //! * Everything that a peer can fill has a limit: handshakes, connections, streams, running handlers, queues, bans,
 //!   texts of refusals, and bytes of requests and answers. Answers count until the requester has them. One peer uses
-//!   only its own share, one host that of two peers, and strangers leave the share of configured peers alone.
-//! * The peers that the node dials by choice are drawn with a secret of the node. The words of strangers only fill
-//!   their part of the address book.
-//! * A stalled transfer is aborted: with a time limit alone, a peer could hold its share without using it.
+//!   only its own share, and one host at most two shares. Strangers never use the share of configured peers.
+//! * The peers that the node dials by choice are drawn with a secret of the node. Reports of strangers only fill their
+//!   part of the address book.
+//! * A stalled transfer is aborted: with a time limit alone, a peer could occupy its share without using it.
 //! * Every task belongs to the [`Network`] and ends at [`Network::shutdown`].
 //!
 //! Nothing that comes from a peer is trusted except its key.

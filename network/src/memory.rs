@@ -1,8 +1,8 @@
 //! [`MemoryHub`]: an in-process network for tests, without sockets, keys or real time.
 //!
-//! A request runs the other side's handler in a task of its own, so it continues when the requester gives up, as over
-//! QUIC. A broadcast goes through the same kind of queue, and one task per connection and direction delivers it. Under
-//! tokio's paused clock and on one thread a run is deterministic.
+//! A request runs the other side's handler in a task of its own. So the handler continues when the requester gives up,
+//! as over QUIC. A broadcast goes through the same kind of queue, and one task per connection and direction delivers
+//! it. Under tokio's paused clock and on one thread a run is deterministic.
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,7 @@ use crate::{
 #[derive(Clone, Default)]
 pub struct MemoryHub {
     nodes: Arc<Mutex<BTreeMap<PeerId, Node>>>,
-    /// One for all nodes: a transport outlives its node's entry, and serves the next node with the same id.
+    /// Shared by all nodes: a transport outlives its node's entry, and serves the next node with the same id.
     changes: PeerChanges,
 }
 
@@ -78,7 +78,7 @@ impl MemoryHub {
         MemoryHub::default()
     }
 
-    /// Adds a node, or replaces the one with this id as a restart would: its connections end.
+    /// Adds a node. A node that has this id already is replaced, as by a restart: its connections end.
     pub fn join(&self, id: PeerId, handler: Arc<dyn Handler>) -> Arc<MemoryTransport> {
         self.leave(id);
         let mut peers = Peers::new(id, usize::MAX, [], Duration::ZERO);
@@ -98,7 +98,7 @@ impl MemoryHub {
         for (_, _, end) in node.peers.iter() {
             end.closed.cancel();
         }
-        // The handler may use its transport, and so this lock, when it is dropped with the node.
+        // Dropping the node drops its handler, which may then use its transport, and so this lock.
         drop(nodes);
     }
 
@@ -225,7 +225,7 @@ impl MemoryTransport {
         Some(read(&mut self.nodes.upgrade()?.lock()))
     }
 
-    /// Accesses this node's own entry; `None` if the node left.
+    /// Accesses this node's own entry. Returns `None` if the node left.
     fn with_own<T>(&self, read: impl FnOnce(&mut Node) -> T) -> Option<T> {
         self.with(|nodes| nodes.get_mut(&self.local).map(read)).flatten()
     }

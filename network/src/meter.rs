@@ -7,17 +7,17 @@ use tokio::time::Instant;
 
 use crate::bucket::Bucket;
 
-/// Messages per second of one peer. If it is a node's only provider, it sends all chunks of each batch, up to 64 of its
-/// body and as many of its hints. It repeats some, and adds a few notices. At ten batches a second that is some 1,500.
+/// Messages per second of one peer. A node's only provider sends it all chunks of each batch: up to 64 of the body, and
+/// as many of the hints. It repeats some, and adds a few notices. At ten batches a second that is some 1,500.
 const MESSAGES_PER_SECOND: f64 = 2_048.0;
 /// Messages in a burst, as after a pause of the machine or of the link.
 const MESSAGES_BURST: f64 = 8_192.0;
 /// Bytes of broadcasts per second of one peer: half of a 1 Gbit/s link.
 const BYTES_PER_SECOND: f64 = (64 << 20) as f64;
-/// Bytes in a burst: some of the longest messages.
+/// Bytes in a burst: several of the longest messages.
 const BYTES_BURST: f64 = (256 << 20) as f64;
-/// Number of peers' rates that all peers of one party share: a party makes keys for free, and a new key has a full
-/// burst.
+/// All peers of one party together get the rate of this many peers. A party makes keys for free, and a new key has a
+/// full burst.
 const PEERS_PER_PARTY: f64 = 4.0;
 /// Dropped broadcasts within [`FLOOD_TIME`] that prove dishonesty: an honest peer would have to send thirty thousand
 /// chunks beyond the burst.
@@ -58,7 +58,7 @@ impl Rate {
         Rate::of(PEERS_PER_PARTY, now)
     }
 
-    /// Whether nothing was taken from it recently.
+    /// Whether nothing was taken from the allowance recently.
     pub(crate) fn is_full(&self, now: Instant) -> bool {
         let buckets = &mut *self.0.lock();
         buckets.messages.is_full(now) && buckets.bytes.is_full(now)

@@ -1,5 +1,5 @@
 //! [`Origin`]: the host and network that a connection comes from, by the sizes in which addresses are assigned.
-//! Addresses that one party gets in any number at no cost count as one.
+//! Addresses that one party can get in any number for free count as one.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -8,8 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 pub(crate) struct Origin {
     /// An IPv4 address, or an IPv6 network of 64 bits, in which a host chooses its addresses.
     pub(crate) host: IpAddr,
-    /// An IPv4 network of 24 bits or an IPv6 network of 48. Smaller ones are not routed separately, so one customer has
-    /// it whole.
+    /// An IPv4 network of 24 bits or an IPv6 network of 48. Smaller networks are not routed separately, so one customer
+    /// owns the whole network.
     pub(crate) net: IpAddr,
 }
 
@@ -39,8 +39,8 @@ impl Origin {
     }
 }
 
-/// The block of an address: the least that a provider gets, an IPv4 network of 16 bits or an IPv6 network of 32. Having
-/// many of them costs something.
+/// The block of an address: the smallest range that a provider gets, an IPv4 network of 16 bits or an IPv6 network of
+/// 32. Having many blocks costs something.
 pub(crate) fn block_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits() >> 16 << 16).into(),

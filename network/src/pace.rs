@@ -1,5 +1,5 @@
 //! [`Pace`]: detects a peer that does not receive, or send, the bytes that a node holds for it. A time limit alone
-//! would let it hold everything until just before the end.
+//! would let the peer occupy that memory until just before the limit.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -8,15 +8,16 @@ use std::{
 
 use tokio::time::sleep;
 
-/// A window, as a part of the time for one message, and the number of slow windows in a row that make a stall. Lost
-/// packets take seconds, and if this machine was suspended, one window says little about the peer.
+/// A window is 1/`WINDOW_PART` of the time for one message, and `WINDOWS` slow windows in a row are a stall. One slow
+/// window says little about the peer: recovery from lost packets takes seconds, and this machine may have been
+/// suspended.
 const WINDOW_PART: u32 = 12;
 const WINDOWS: u32 = 2;
 /// The slowest link that a node can use.
 const FLOOR_BYTES_PER_SECOND: u32 = 32 << 10;
 
-/// Counts the bytes that a connection moves in one direction. Streams of one connection go one after another, so a
-/// single one may stall for long; the connection as a whole must move.
+/// Counts the bytes that a connection moves in one direction. Streams of one connection move one after another, so a
+/// single stream may stand still for long. The connection as a whole must move.
 #[derive(Debug)]
 pub(crate) struct Pace {
     window: Duration,

@@ -1,4 +1,4 @@
-//! [`PeerChanges`]: tells the users of a transport that its connected peers changed, so that nobody polls them.
+//! [`PeerChanges`]: reports to the users of a transport that its connected peers changed, so that no user polls.
 
 use std::time::Duration;
 
@@ -20,22 +20,22 @@ impl PeerChanges {
         self.0.send_replace(());
     }
 
-    /// Begins to watch. Whoever reads the peers only after this call misses no change.
+    /// Begins to watch. A caller that reads the peers after this call misses no change.
     pub fn watch(&self) -> PeerWatch {
         PeerWatch { changes: self.0.subscribe(), due: None }
     }
 }
 
-/// How long after a change it is reported. Two nodes that dial each other keep one of two connections, and a full node
-/// refuses one: until then a request could be lost with a connection that nobody wanted. It also bounds how often a peer
-/// that comes and goes wakes its users.
+/// Delay between a change and its report. Two nodes that dial each other end one of their two connections, and a full
+/// node ends a new one. A request that was sent before that would be lost with the connection. The delay also bounds
+/// how often a peer that comes and goes wakes the transport's users.
 const SETTLE: Duration = Duration::from_millis(25);
 
 /// Waits for changes of a transport's connected peers.
 #[derive(Debug)]
 pub struct PeerWatch {
     changes: watch::Receiver<()>,
-    /// When a change that was seen is reported.
+    /// When the change that this watch has seen is reported.
     due: Option<Instant>,
 }
 
@@ -69,7 +69,8 @@ mod tests {
         timeout(2 * SETTLE, watch.changed()).await.is_ok()
     }
 
-    /// Goal: a change between a look and the wait is not lost, nor one during an abandoned wait; several count as one.
+    /// Goal: no change is lost, neither between a check and the wait nor during an abandoned wait. Several changes
+    /// count as one.
     #[tokio::test(start_paused = true)]
     async fn no_change_is_lost() {
         let changes = PeerChanges::default();

@@ -53,8 +53,8 @@ impl<T: AsRef<[u8]>> Outbox<T> {
         Outbox { state, filled: Notify::new(), items_max, share }
     }
 
-    /// Appends an item and returns the number of dropped ones. If dropping the queue's less urgent items would not make
-    /// enough room, the item itself is dropped and these stay: other peers fill the node's memory then.
+    /// Appends an item and returns the number of dropped ones. The new item itself is dropped if dropping all items
+    /// that are no more urgent would not make enough room: then other peers fill the node's memory.
     pub(crate) fn push(&self, priority: Priority, item: T) -> usize {
         let bytes = item.as_ref().len();
         let mut dropped = 0;
@@ -92,7 +92,8 @@ impl<T: AsRef<[u8]>> Outbox<T> {
         }
     }
 
-    /// Whether the peer, or another one of its party, left messages unread, so that it gets no long ones for a while.
+    /// Whether the peer gets no long messages for a while, because it or another peer of its party left messages
+    /// unread.
     pub(crate) fn is_barred(&self, now: Instant) -> bool {
         !self.share.barred(now).is_zero()
     }

@@ -21,7 +21,7 @@ pub enum RefusalKind {
     /// The peer does not keep or serve the requested content; others may.
     #[error("not kept")]
     NotKept,
-    /// The peer cannot parse the request, or it breaks the rules. A retry is useless.
+    /// The peer cannot parse the request, or the request breaks the rules. A retry is useless.
     #[error("malformed")]
     Malformed,
     /// The peer tried and failed: its own fault.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use parking_lot::Mutex;
 
-/// Origins without a connection whose state is remembered.
+/// Maximum number of remembered origins that have no connection.
 const FORMER_MAX: usize = 4_096;
 
 /// Values by origin. A value stays while a connection uses it, and afterwards while it differs from a new one.

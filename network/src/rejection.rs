@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, strum::VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum PeerRejection {
-    /// A handshake, until its address is proven: many are in progress.
+    /// A handshake whose address is not proven yet, while many handshakes are in progress.
     HandshakeUnproven,
-    /// A handshake of a host, of a network, or of strangers that have the most that are allowed in progress.
+    /// A handshake whose host or network, or all strangers together, have the maximum number in progress.
     HandshakeCrowded,
-    /// A connection, because strangers use all their places and none is worth less.
+    /// A connection, because strangers use all their places and no other connection is worth less.
     ConnectionFull,
     /// A connection, because its host or network uses all its places.
     ConnectionCrowded,

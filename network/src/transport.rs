@@ -14,8 +14,8 @@ pub type PeerId = PublicKey;
 /// A future behind a pointer, so that [`Handler`] and [`Transport`] can be trait objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Maximum bytes of one request, response or message. The longest honest one is an order. It has a body of up to 16 MiB,
-/// hints of up to 8 MiB and a few KiB more, before compression. The limit keeps one message from filling a node's
+/// Maximum bytes of one request, response or message. The longest honest message is an order. Before compression it has
+/// a body of up to 16 MiB, hints of up to 8 MiB and a few KiB more. The limit keeps one message from filling a node's
 /// memory.
 pub const MESSAGE_BYTES_MAX: usize = limits::MESSAGE_BYTES_MAX;
 
@@ -67,9 +67,9 @@ impl fmt::Display for Protocol {
 pub struct RequestLimits {
     /// Time from the call to the last byte of the answer.
     pub deadline: Duration,
-    /// Maximum bytes of the answer; [`MESSAGE_BYTES_MAX`] applies as well. The peer learns the limit: it reserves this
-    /// much room for the answer and makes other requests wait meanwhile, so a tight limit serves the requester. A
-    /// longer answer is refused before any of it is read.
+    /// Maximum bytes of the answer; [`MESSAGE_BYTES_MAX`] applies as well. The peer learns the limit: it reserves room
+    /// of this size for the answer, and other requests wait meanwhile. So a tight limit serves the requester. A longer
+    /// answer is refused before any of it is read.
     pub response_bytes_max: usize,
 }
 
@@ -86,8 +86,9 @@ pub trait Handler: Send + Sync + 'static {
         payload: Vec<u8>,
     ) -> BoxFuture<'a, Result<Payload, Refusal>>;
 
-    /// Maximum bytes of a request of the protocol that is accepted from the peer; 0 accepts none. The network asks as soon
-    /// as a request announces its length, so a peer cannot make this node read bytes that it would ignore.
+    /// Maximum bytes of a request of the protocol that is accepted from the peer; 0 accepts none. The network calls
+    /// this as soon as a request announces its length. So a peer cannot make this node read bytes that the handler
+    /// would ignore.
     fn request_bytes_max(&self, _peer: PeerId, _protocol: Protocol) -> usize {
         MESSAGE_BYTES_MAX
     }
@@ -181,7 +182,7 @@ pub trait Transport: Send + Sync + 'static {
         None
     }
 
-    /// Counts what was turned away since the start, by reason; empty if the transport does not count.
+    /// Returns how much work was turned away since the start, by reason. Empty if the transport does not count.
     fn rejections(&self) -> Vec<(PeerRejection, u64)> {
         Vec::new()
     }

@@ -1,6 +1,6 @@
 //! A fullnode inside another program: the node follows a chain, and the program asks it for a batch.
 //!
-//! So that the example needs nothing else, it also runs the chain: one validator, a second node of the same program.
+//! The example also runs the chain, so that it needs nothing else: one validator, a second node of the same program.
 //! Your program has the second half alone, with the genesis file and a peer of a real chain.
 //!
 //! `cargo run -p slipstream-node --example embedded_fullnode`

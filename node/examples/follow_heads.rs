@@ -1,7 +1,7 @@
 //! Follows a chain's heads through a node's API: `eth_subscribe` over a WebSocket, as with any Ethereum node.
 //!
-//! A batch is final when it is announced: no head ever replaces another, so each one's parent is the head before.
-//! So that the example needs nothing else, it also runs the node: the only validator of a new chain.
+//! A batch is final when it is announced: no head ever replaces another, so each one's parent is the head before. The
+//! example also runs the node, so that it needs nothing else: the only validator of a new chain.
 //!
 //! `cargo run -p slipstream-node --example follow_heads`
 

@@ -7,7 +7,7 @@
 //!  operators ─ /v1/status, /metrics ─▶ api ┘                      └─ mesh ─▶ Broadcaster ─▶ Follower ─┘
 //! ```
 //!
-//! Its parts are crates, each of which knows those to its left only:
+//! Its parts are crates. Each depends only on those to its left:
 //!
 //! ```text
 //!  base ─▶ fair ─▶ status ─▶ rpc ─▶ api ─▶ node ─▶ cli

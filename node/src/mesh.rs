@@ -1,4 +1,5 @@
-//! Connects the mesh to the rest of the node: it reads the ledger's end from the store, and hands batches to sync.
+//! Connects the mesh to the rest of the node: reads the head from the store for the mesh, and hands the mesh's batches
+//! to sync.
 
 use std::sync::Arc;
 

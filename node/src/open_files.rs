@@ -8,9 +8,9 @@ use slipstream_base::NodeError;
 use slipstream_config::ApiConfig;
 use slipstream_storage::OpenFilesShare;
 
-/// A lower limit leaves a handful of connections, and a store that reopens its files for each read.
+/// A lower limit would leave a handful of connections, and a store that reopens its files for each read.
 const LIMIT_MIN: u64 = 192;
-/// Ports, lock, journal, logs, files of threads, archives and name lookups.
+/// The process's own files: ports, lock, journal, logs, files of threads, archives and name lookups.
 const PROCESS_FILES: u64 = 48;
 
 /// Returns the API's configuration, with its connections reduced to the files available.

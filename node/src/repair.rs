@@ -18,7 +18,7 @@ use slipstream_types::BatchNumber;
 /// `sync.repair: off` it performs only a repair that an operator requested, even if something else was recorded before.
 ///
 /// # Errors
-/// As [`Store::open`]; [`SyncError::Unrepaired`].
+/// The errors of [`Store::open`], and [`SyncError::Unrepaired`].
 pub(crate) async fn open_repaired(
     config: &NodeConfig,
     dir: &Path,
@@ -73,7 +73,7 @@ async fn open_database(config: &NodeConfig, dir: &Path) -> Result<Store, NodeErr
     Ok(store)
 }
 
-/// Whether a store that opens is repaired all the same.
+/// Whether a store is repaired although it can be opened.
 fn is_wanted(record: &RepairRecord, is_automatic: bool) -> bool {
     match record.due {
         Some(RepairCause::Incident { .. }) => is_automatic,

@@ -18,7 +18,7 @@ use slipstream_sync::{
 const STARTING_PAUSE: Duration = Duration::from_secs(1);
 
 /// Answers peers for the node's services. The network must run first, because a node that starts from a waypoint
-/// fetches its genesis over it. The services are therefore added later; until then peers are told to retry.
+/// fetches its genesis over the network. The services are therefore added later; until then peers are told to retry.
 #[derive(Default)]
 pub(crate) struct Router {
     services: OnceLock<Services>,
@@ -76,7 +76,7 @@ impl Handler for Router {
         match protocol {
             Protocol::SYNC => answer_bytes_expected(payload),
             Protocol::TRANSACTIONS => Forwarder::answer_bytes_max(),
-            // Validators request little, and declare it.
+            // Validators request little. The requester's own limit on the answer applies as well.
             _ => MESSAGE_BYTES_MAX,
         }
     }

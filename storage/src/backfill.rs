@@ -82,8 +82,8 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// Returns the part of the windows that is missing: the batch from which on everything is stored, and the batch
-    /// from which on it is wanted. `None` if nothing is missing. Hints do not count, because batches may lack them.
+    /// Returns the missing part of the windows: from which batch on all blobs are stored, and from which batch on they
+    /// are wanted. `None` if nothing is missing. Hints do not count, because batches may lack them.
     pub fn missing(backlog: &[Backlog]) -> Option<(BatchNumber, BatchNumber)> {
         let is_missing =
             |of_kind: &&Backlog| of_kind.kind != BlobKind::Hints && of_kind.wanted_from < of_kind.lowest;
@@ -214,8 +214,8 @@ impl Store {
         }
     }
 
-    /// Whether the batch before a run is stored and is the one that the run continues. If it is the genesis, it must
-    /// be.
+    /// Whether the batch before a run is stored and is the parent of the run's first batch. Refuses a run whose first
+    /// batch follows the genesis but has another parent.
     fn check_above(&self, first: &BatchHeader) -> Result<bool, StorageError> {
         let before = self.header(first.number.before(1))?.map(|header| header.digest());
         let joins = before == Some(first.parent);
@@ -227,9 +227,9 @@ impl Store {
         }
     }
 
-    /// Returns the nodes of a run's proof that a ledger of `leaves` batches has, and the ancestors of the run's last
-    /// leaf that extend beyond its end. Each ancestor's other half begins after the run, where all nodes are stored,
-    /// or is in the proof.
+    /// Returns the nodes of a run's proof that a ledger of `leaves` batches has, and the ancestors of `position`, the
+    /// run's last leaf. Each ancestor's other half is in the proof, or begins after the run, where all nodes are
+    /// stored.
     fn with_ancestors(
         &self,
         mut nodes: BTreeMap<NodePosition, Digest>,
@@ -252,8 +252,8 @@ impl Store {
         Ok(nodes)
     }
 
-    /// Computes from which batches on all blobs are stored after a run, and below which none is served. Adds the
-    /// records of both to the writes.
+    /// Computes, per kind, from which batch on all blobs are stored after a run, and below which batch none is served.
+    /// Adds the records of both to the writes.
     fn reach(
         &self,
         run: &PastRun<'_>,
@@ -274,9 +274,9 @@ impl Store {
             if lowest <= reached {
                 continue;
             }
-            // Spans below that are of another ledger are forgotten, and fetched again.
+            // A kept span below the run that is of another ledger is forgotten, and fetched again.
             if record.lowest[index] > last.next() && reached <= last {
-                // The batches above lack these blobs, which are fetched later.
+                // The batches right above the run still lack these blobs. They are fetched later.
                 if reached == first && !joins {
                     kept.forget(index, first.before(1));
                 }

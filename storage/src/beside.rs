@@ -1,8 +1,8 @@
 //! Snapshots of a store that another process has open, read beside it.
 //!
-//! A snapshot's directory never changes, and loses its name before its files. So a reader that could open all of its
-//! files has all of it while they stay open. The store may drop the snapshot meanwhile; its disk space comes back
-//! when the last reader ends.
+//! A snapshot's directory never changes, and loses its name before its files. So a reader that opened all files of a
+//! snapshot can read all of it while they stay open. The store may drop the snapshot meanwhile; its disk space comes
+//! back when the last reader ends.
 
 use std::{cmp::Reverse, fs, path::Path};
 
@@ -37,7 +37,7 @@ pub fn snapshots_beside(dir: &Path) -> Result<Vec<BatchNumber>, StorageError> {
 
 impl Snapshot {
     /// Opens the snapshot of a batch in a store's directory, even while another process has the store open. `None` if
-    /// there is no such snapshot, or no longer. Needs as many open files as it has. Writes nothing.
+    /// the snapshot never existed or was removed. Keeps all of its files open. Writes nothing.
     ///
     /// # Errors
     /// [`StorageError::DamagedSnapshot`]; those of [`Store::open`](crate::Store::open) about formats, or errors of

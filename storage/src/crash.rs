@@ -1,8 +1,8 @@
 //! [`CrashPoint`]: the named moments at which a process may die; [`Faults`]: makes one of them happen.
 //!
 //! Everything that a store leaves on disk comes from a [`WriteStep`]; a crash point is the moment right before or right
-//! after one. Tests and campaigns (`slipnet campaign storage`) end a process at each of them and look at what it
-//! left. A store opened without faults lacks this wrapper.
+//! after one. Tests and campaigns (`slipnet campaign storage`) end a process at each crash point and examine the
+//! directory that it left. A store opened without faults has no wrapper around its backend.
 
 use std::{
     fmt,
@@ -76,7 +76,8 @@ pub enum WriteStep {
 }
 
 impl WriteStep {
-    /// Every step of a store in use. [`WriteStep::Repair`] and [`WriteStep::Rollback`] happen only on a store that is not.
+    /// Every step of a store in use. [`WriteStep::Repair`] and [`WriteStep::Rollback`] happen only on a store that is
+    /// not in use.
     pub fn of_use() -> impl Iterator<Item = WriteStep> {
         WriteStep::iter().filter(|step| !matches!(step, WriteStep::Repair | WriteStep::Rollback))
     }
@@ -91,7 +92,7 @@ impl WriteStep {
 pub enum CrashPoint {
     /// Nothing of the step is on disk.
     Before(WriteStep),
-    /// All of the step is on disk, and nobody knows yet.
+    /// All of the step is on disk, but its caller does not know yet.
     After(WriteStep),
 }
 

@@ -14,7 +14,7 @@ use crate::span::{Span, predecessor};
 pub(crate) const RANGES_WANTED: usize = 32;
 /// With fewer rows, a chunk says little about the rows after it.
 const ROWS_MIN: usize = 256;
-/// The largest share of a chunk that a range may have, in sixteenths: rows are not spread evenly, and a chunk that ends
+/// The largest share of a chunk that a range may have, in sixteenths. Rows are not spread evenly, and a chunk that ends
 /// just before its range costs another round trip.
 const CHUNK_SIXTEENTHS: u128 = 15;
 
@@ -33,8 +33,8 @@ impl Density {
     }
 
     /// Divides the rest of the chunk's range into about `parts` ranges. None of them should have far less than half a
-    /// chunk. They end at multiples of a power of two, so takeovers that divide alike ask for the same ranges, and a
-    /// server makes each answer once.
+    /// chunk. The ranges end at multiples of a power of two. So takeovers that divide alike ask for the same ranges,
+    /// and a server makes each answer once.
     pub(crate) fn divide(&self, rest: Span, parts: usize) -> Vec<Span> {
         let mut spans = Vec::new();
         let mut first = rest.first;

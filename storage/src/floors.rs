@@ -1,4 +1,5 @@
-//! [`Floors`]: the batches below which the blobs of each kind, and headers, are not served; [`KeptRange`]: what is.
+//! [`Floors`]: the batches below which the blobs of each kind, and headers, are not served; [`KeptRange`]: the batches
+//! whose blobs of a kind are all stored.
 
 use std::sync::{
     Arc,
@@ -57,7 +58,7 @@ impl Floors {
         BatchNumber::new(self.headers.load(Ordering::Acquire))
     }
 
-    /// The floor of headers as it moves on, for views that outlive what they could read.
+    /// A handle that follows the floor of headers, for views that outlive headers that they could read at first.
     pub(crate) fn of_headers(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.headers)
     }

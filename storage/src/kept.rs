@@ -1,4 +1,4 @@
-//! [`KeptRecord`]: what is kept below the gap that a leap left, so that a backfill that arrives there joins it.
+//! [`KeptRecord`]: the blobs that are kept below the gap that a leap left. A backfill that reaches them joins them.
 //!
 //! ```text
 //!   1 … 900 kept │ 901 … 5000 gap │ 5001 … head: all stored       a leap led from batch 900 to batch 5000
@@ -41,7 +41,7 @@ impl KeptRecord {
         writes.put(Column::Meta, KEPT_KEY, schema::encode(self));
     }
 
-    /// Records what the head's batches have, which a leap is about to leave below a gap.
+    /// Records the blobs that are stored up to the head, and that a leap is about to leave below a gap.
     pub(crate) fn leave(&mut self, head: &HeadRecord, pruned: &PrunedRecord) {
         (0..KINDS.len()).for_each(|kind| self.leave_kind(kind, head, pruned));
     }

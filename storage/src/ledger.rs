@@ -195,8 +195,8 @@ impl Store {
             if name > last.as_bytes() {
                 return Ok(ControlFlow::Break(()));
             }
-            // RocksDB splits overlapping range deletions at each other's ends. Range deletions that all start at one
-            // name, and that held snapshots keep apart, would be flushed as the square of their number.
+            // RocksDB splits overlapping range deletions at each other's ends. If many range deletions start at one
+            // name and held snapshots keep them apart, a flush costs the square of their number.
             writes.delete(Column::Records, name);
             Ok(ControlFlow::Continue(()))
         })?;
@@ -226,7 +226,7 @@ pub(crate) fn header_of(
     bytes.map(|bytes| schema::decode("header", &bytes)).transpose()
 }
 
-/// As [`Store::headers`], on any reader. It asks for the floor of its headers each time, because a store's floor
+/// As [`Store::headers`], on any reader. Asks for the floor of headers before each header, because a store's floor
 /// moves on meanwhile.
 pub(crate) fn headers_of(
     reader: &dyn Reader,

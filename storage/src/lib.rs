@@ -23,7 +23,7 @@
 //! * [`Takeover`]: the common interface of both receiving sides.
 //! * [`StateAt`]: the state after one batch, opened subtree by subtree; [`Repair`]: the receiving side, which
 //!   replaces wrong rows.
-//! * [`CrashPoint`]: a named place where a process may die; `slipnet campaign storage` makes it die there.
+//! * [`CrashPoint`]: a named moment at which a process may die; `slipnet campaign storage` makes it die then.
 //! * [`export_snapshot`], [`write_export`], [`verify_export`], [`import_snapshot`]: a snapshot as files.
 //! * [`Snapshot::open_beside`], [`ReadOnly`]: read-only access to files that another process has open.
 //! * [`Piece`], [`PieceMap`], [`CodePack`], [`Lineage`]: a snapshot in parts that are named by their hashes, and the
@@ -47,8 +47,8 @@
 //! assert!(!store.is_initialized());
 //! ```
 
-// The modules form no circle, and the methods of `Store` and `Writer` none either: each uses only what is below it.
-// From the bottom up:
+// Neither the modules nor the methods of `Store` and `Writer` have cyclic dependencies: each uses only what is below
+// it. From the bottom up:
 // * what is stored: `error`, `span`, `spans`, `column`, `schema`, `transactions`, `history_log`;
 // * where it is stored: `tuning`, `config`, `directory`, `backend`, `disk`;
 // * the parts of a store: `floors`, `nodes`, `state`, `frontier`, `history`, `chunk`, `snapshot`, `trees`;

@@ -96,8 +96,8 @@ impl Trust {
 pub struct Lineage {
     /// Certifies exactly the snapshot's batch.
     pub certificate: Certificate,
-    /// The ends of all epochs before its own, in order: they lead from the validators of the genesis to those that
-    /// signed it.
+    /// The ends of all epochs before the snapshot's own, in order. They lead from the validators of the genesis to
+    /// those that signed the certificate.
     pub epoch_ends: BoundedVec<Certificate, EPOCH_ENDS_MAX>,
     /// The headers up to the snapshot's own, as far back as BLOCKHASH looks.
     pub headers: BoundedVec<BatchHeader, RESTORE_HEADERS_MAX>,
@@ -209,7 +209,7 @@ impl Lineage {
         let header = self.headers.last().cloned();
         let header = header.ok_or_else(|| StorageError::corrupt("the snapshot comes without headers"))?;
         let restore = store.restore(&RestoreTarget { header, certificate: self.certificate.clone() })?;
-        // Nothing in an older target's column is needed: the import has it all.
+        // Rows that were kept from an older target are not needed, because the import has all rows.
         while let Some(span) = restore.unchecked(1)?.pop() {
             restore.check_range(span, &Default::default())?;
         }
@@ -231,8 +231,8 @@ impl Lineage {
 }
 
 impl Store {
-    /// Returns the head if the store has begun to follow its ledger. It holds more than a genesis then, and nothing
-    /// may be imported.
+    /// Returns the head if the store has begun to follow its ledger. Such a store holds more than a genesis, so nothing
+    /// may be imported into it.
     ///
     /// # Errors
     /// Errors of the disk, or damage in the store.

@@ -73,9 +73,9 @@ impl Maintenance {
         stats(&self.backend, |column| self.backend.size(column))
     }
 
-    /// Reads everything, so RocksDB verifies its checksums, and compares what belongs together. It checks headers
-    /// with their accumulator and certificates, blobs against headers, rows against the state root, and that all code
-    /// is there.
+    /// Reads everything, so RocksDB verifies its checksums, and compares parts that must match. It checks headers with
+    /// their accumulator and certificates, blobs against headers, rows against the state root, and that all code is
+    /// there.
     ///
     /// # Errors
     /// If the check itself cannot continue; the report has the damage.
@@ -136,7 +136,7 @@ pub fn stats_of(config: &StorageConfig, dir: &Path) -> Result<StoreStats, Storag
 
 impl Store {
     /// Counts what the store holds while a node runs on it. It takes RocksDB's lock for each column while it walks the file
-    /// names: milliseconds on a large store. So callers should be rare.
+    /// names: milliseconds on a large store. So call it rarely.
     ///
     /// # Errors
     /// Errors of the disk, or damage in the store.

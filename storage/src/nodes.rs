@@ -18,7 +18,8 @@ pub(crate) fn read_node(reader: &dyn Reader, position: NodePosition) -> Result<O
         .transpose()
 }
 
-/// Runs a computation over accumulator nodes, whose lookup cannot fail, on a reader that can.
+/// Runs a computation over accumulator nodes on a reader. The computation's lookups cannot fail; the reader's can, and
+/// their error is returned.
 pub(crate) fn with_nodes<T>(
     reader: &dyn Reader,
     compute: impl FnOnce(&dyn Fn(NodePosition) -> Option<Digest>) -> T,

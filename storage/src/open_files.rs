@@ -2,8 +2,8 @@
 
 use rustix::process::{Resource, getrlimit};
 
-/// Open tables of the store: three eighths of what the process may open, within these bounds. Opening a file again
-/// costs a read three more: of its footer, its index and its filter.
+/// Open tables of the store: three eighths of what the process may open, within these bounds. A read that must open its
+/// file again needs three more reads: of the footer, the index and the filter.
 const TABLES_RANGE: (u64, u64) = (32, 32_768);
 /// Open files of one checkpoint.
 const CHECKPOINT_RANGE: (u64, u64) = (4, 64);

@@ -1,4 +1,4 @@
-//! [`PathPrefix`]: a subtree of the state by the bits that the paths of its leaves share.
+//! [`PathPrefix`]: a place in the state, which is a subtree given by the bits that the paths of its leaves share.
 
 use std::fmt;
 
@@ -52,18 +52,18 @@ impl PathPrefix {
         self.bits.into()
     }
 
-    /// Returns the half of it whose next bit is 1 (`right`), or 0. Fewer than 256 bits must be shared.
+    /// Returns the half of this place whose next bit is 1 (`right`), or 0. Fewer than 256 bits must be shared.
     pub(crate) fn child(&self, right: bool) -> PathPrefix {
         let path = if right { self.path.with_bit(self.bits()) } else { self.path };
         PathPrefix { path, bits: self.bits + 1 }
     }
 
-    /// Whether a path is in it.
+    /// Whether a path is in this place.
     pub fn contains(&self, path: &Path) -> bool {
         self.path.common_bits(path) >= self.bits()
     }
 
-    /// Its first and its last path.
+    /// The first and the last path of this place.
     pub fn span(&self) -> Span {
         let last = (self.bits()..PATH_BITS.into()).fold(self.path, |path, bit| path.with_bit(bit));
         Span { first: self.path, last }

@@ -114,8 +114,8 @@ pub(crate) fn first_wanted(
                 None => all,
             }
         }
-        // Pruning drops whole files. So a window that is nearly full is left alone, or both would undo each other's
-        // work.
+        // Pruning drops whole files. So a window that is nearly full is left alone, or pruning and backfill would undo
+        // each other's work.
         Window::Bytes(bytes) if backend.size(column)?.bytes >= bytes - bytes / 8 => lowest,
         Window::Bytes(_) => all,
     };
@@ -177,8 +177,8 @@ pub(crate) fn drop_files(
     Ok(pruned)
 }
 
-/// Runs the second step for headers. The header of the genesis stays, so what shares its file goes when that file is
-/// compacted.
+/// Runs the second step for headers. The header of the genesis stays, so pruned headers in the same file go when that
+/// file is compacted.
 fn drop_headers(backend: &dyn Upkeep, lowest: BatchNumber) -> Result<PruneReport, StorageError> {
     backend.forget_headers_below(lowest.get());
     let mut dropped = FreedSpace::default();
@@ -209,7 +209,7 @@ impl PruneReport {
 }
 
 impl Store {
-    /// Drops everything beyond the configured windows. It is for a task beside the commits, which it delays by one
+    /// Drops everything beyond the configured windows. Call it from a task beside the commits: it delays them by one
     /// small write. Returns what was dropped, per kind that was ever pruned.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! [`ReadOnly`]: a store that another process, or none, has open. It can be read while a node runs on it.
+//! [`ReadOnly`]: a store opened only to read it, even while a node runs on it.
 
 use std::{io, path::Path, sync::Arc};
 
@@ -36,8 +36,8 @@ pub struct ReadOnly {
     headers_floor: BatchNumber,
 }
 
-/// Opens the database so that its tables and its log are of one moment. Tables are read first. If tables were added
-/// before the log is read, the log would describe tables that the reader does not have.
+/// Opens the database so that its tables and its log are of one moment. RocksDB reads the tables first. If tables are
+/// added before it reads the log, the log describes tables that the reader lacks.
 fn open_whole(config: &StorageConfig, dir: &Path) -> Result<Arc<RocksCheckpoint>, StorageError> {
     let mut attempts = 1;
     loop {

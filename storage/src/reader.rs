@@ -1,4 +1,4 @@
-//! [`StateReader`]: the interface between those who own a state and those who read it, such as execution.
+//! [`StateReader`]: the interface between owners of a state and its readers, such as execution.
 
 use std::collections::BTreeMap;
 

@@ -50,7 +50,7 @@ impl Reserve {
         Ok(free_bytes >= times * BYTES && has_inodes)
     }
 
-    /// Makes the missing part of the reserve, if as much room again is left after it.
+    /// Makes the missing part of the reserve, if the file system has room for twice the reserve.
     fn make(&self) -> io::Result<()> {
         let path = |index: u64| self.dir.join(index.to_string());
         let is_whole =

@@ -5,9 +5,9 @@
 //!   server: deltas of to+1..=from ─▶ changed keys ─▶ their rows after `to` ─▶ reverse delta
 //!   client: reverse delta ─▶ the tree of `from` with these rows, root of `to` ─▶ rows before to+1..=from ─▶ history
 //! ```
-//! The client has the deltas of the range. If a key changed several times, they have all its rows but the first; the
-//! reverse delta has that one. A reverse delta needs no proof: with a false or missing row, the tree's root differs
-//! from the header of `to`.
+//! The client has the deltas of the range. Of each changed key, these deltas have all values but the one before the
+//! range; the reverse delta has that one. A reverse delta needs no proof: with a false or missing row, the tree's root
+//! differs from the header of `to`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -27,8 +27,8 @@ use crate::{
 
 /// Maximum number of batches that one reverse delta spans.
 pub const REVERSE_DELTA_BATCHES_MAX: u64 = 256;
-/// Maximum number of uncompressed bytes of the deltas that one reverse delta spans, unless it spans one batch: a commit waits
-/// while its rows are written.
+/// Maximum number of uncompressed bytes of the deltas that one reverse delta spans, unless it spans one batch. A commit
+/// waits while the reverse delta's rows are written.
 pub(crate) const REVERSE_DELTA_BYTES_MAX: u64 = 2 << 20;
 /// Memory for the merge that finds the changed keys of a range.
 const MERGE_BYTES_MAX: u64 = 64 << 20;
@@ -38,7 +38,7 @@ const MERGE_BYTES_MAX: u64 = 64 << 20;
 pub struct StateBacklog {
     /// The states after this batch and all later ones are known.
     pub lowest: BatchNumber,
-    /// The first batch whose state the window wants and stored deltas lead from.
+    /// The first batch whose state the window wants, and after which all deltas are stored.
     pub wanted_from: BatchNumber,
     /// The batch that the next reverse delta leads to; `None` if nothing is missing.
     pub next: Option<BatchNumber>,
@@ -186,8 +186,8 @@ impl StateBackfill {
         }
     }
 
-    /// Returns the rows before each batch after `to` up to the first known state, and the code of theirs that the
-    /// store lacks.
+    /// Returns the rows before each batch after `to` up to the first known state, and the code that these rows name and
+    /// the store lacks.
     fn before_each(&self, to: BatchNumber, reverse: &Delta) -> Result<Before, StorageError> {
         let mut values: HashMap<StateKey, Option<StateValue>> =
             reverse.entries().iter().map(|entry| (entry.key, entry.value)).collect();
@@ -247,11 +247,11 @@ impl StateBackfill {
         let current = store.current()?;
         let known = recorded_from(&*current.reader)?.unwrap_or(current.record.number);
         if known != self.lowest {
-            // The window moved past it, or the history began anew.
+            // The window moved past the first known state, or the history began anew.
             return Err(StorageError::StateNotKept { number: self.lowest });
         }
-        // Set before the rows are there, because a compaction would drop them again. Readers are let in once they
-        // are.
+        // The compaction's floor is lowered before the rows are written, because a compaction would drop them again.
+        // The readers' floor is lowered afterwards.
         store.0.backend.forget_history_up_to(history.past_rows.floor().min(to).get());
         let entries = rows.iter().map(|(path, batch, row)| LogEntry { path: &path.0, batch: *batch, row });
         store.guard(|backend| link(backend, entries))?;

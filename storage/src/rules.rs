@@ -17,7 +17,8 @@ use crate::{error::StorageError, store::Store};
 pub const FORKS_HEARD_MAX: usize = 64;
 
 impl Store {
-    /// Returns the rules of the chain with the schedule that this node was given, or without any fork until then.
+    /// Returns the chain's rules with the schedule that this node was given. Until it is given one, the rules have no
+    /// fork.
     ///
     /// # Errors
     /// [`StorageError::NotInitialized`]; [`StorageError::Schedule`] for a schedule that came before the genesis and does not fit it.
@@ -50,7 +51,7 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the rules of the batch after the head, if it has the head's time.
+    /// Returns the rules of the batch after the head, as if that batch had the head's timestamp.
     pub fn next_rules(&self) -> Result<Rules, StorageError> {
         let head = self.head()?.header;
         Ok(self.chain()?.rules_at(head.number.next(), head.timestamp_ms))

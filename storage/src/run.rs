@@ -21,8 +21,8 @@ impl Store {
     /// nothing. While one group is written, the root of the next is computed. A group ends early at a batch whose
     /// snapshot is due. Two groups are in memory at a time, with all their parts.
     ///
-    /// Number, parent, code and certificate of every batch are checked. Code counts as known to the whole group that
-    /// brings it.
+    /// Number, parent, code and certificate of every batch are checked. Code that one batch brings counts as known to
+    /// its whole group.
     ///
     /// # Errors
     /// Those of [`Store::commit`], for the first batch that does not fit; the batches before it are committed.

@@ -2,7 +2,7 @@
 //!
 //! A store that was opened by its tree's upper part ([`crate::frontier`]) has read hardly any row. Commits and proofs
 //! compare the rows that they touch; the scrub reaches all others in turn. A step does what a peer does with a chunk:
-//! it takes all rows between two paths, and a proof that they are all.
+//! it takes the rows between two paths, and a proof that none is missing.
 
 use std::{
     ops::ControlFlow,

@@ -68,8 +68,8 @@ pub(crate) struct Shared {
     pub(crate) versions: AtomicU64,
     /// See [`crate::Store::epoch`].
     pub(crate) epoch: AtomicU64,
-    /// The last answer of [`crate::Store::next_set`], because that of epoch 0 is in the genesis, which may have
-    /// millions of accounts.
+    /// The last answer of [`crate::Store::next_set`]. It is cached because the set of epoch 0 is in the genesis, which
+    /// may have millions of accounts.
     pub(crate) next_set: Mutex<Option<Arc<ValidatorSet>>>,
     /// Raised by every new restore, so that the handle of an earlier one notices.
     pub(crate) restore_generation: AtomicU64,
@@ -92,7 +92,7 @@ pub(crate) struct HeadState {
     pub(crate) tree: Mutex<Option<Tree>>,
     /// The backend as it was right after the head's write.
     pub(crate) reader: Arc<dyn Reader>,
-    /// The floor below which the reader may lack headers. It is the store's, and moves on.
+    /// The floor below which the reader may lack headers. It is shared with the store, and moves up.
     pub(crate) headers_floor: Arc<AtomicU64>,
 }
 
@@ -116,7 +116,7 @@ pub(crate) struct History {
     /// Held states up to the head's. Their trees are not kept.
     pub(crate) held: Mutex<HeldStates<Arc<HeadState>>>,
     pub(crate) past_rows: Arc<PastRows>,
-    /// Dropped before what it works on.
+    /// Dropped before the parts that it works on.
     pub(crate) sealer: Sealer,
 }
 

@@ -166,7 +166,7 @@ impl Snapshot {
             Ok(ControlFlow::Continue(()))
         })?;
         if let Some(rest) = building {
-            // Nothing comes after it, so the answer does not matter.
+            // Nothing comes after the last chunk, so the visitor's answer does not matter.
             let _ = visit(finish(rest, last, &mut leaves)?)?;
         }
         Ok(())
@@ -201,8 +201,8 @@ impl Snapshot {
         self.tree.get().is_some()
     }
 
-    /// Loads the tree if it is missing. One thread does; others that call this, or ask for a chunk or a proof, wait
-    /// for it.
+    /// Loads the tree if it is missing. One thread loads it. Other threads that call this, or ask for a chunk or a
+    /// proof, wait for that thread.
     ///
     /// # Errors
     /// [`StorageError::DamagedSnapshot`] if its rows do not match its root; or errors of the disk.

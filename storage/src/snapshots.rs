@@ -64,7 +64,7 @@ impl Store {
                 Ok(Some(snapshot)) if Some(snapshot.info().number) <= head => {
                     self.0.snapshots.lock().push(Arc::new(snapshot));
                 }
-                // It may be the last copy of some batches, so it is kept until the ledger is there again.
+                // The snapshot may be the last copy of some batches, so it is kept until the ledger is there again.
                 Ok(Some(_)) => {
                     let head = head.map(|head| head.get());
                     tracing::error!(
@@ -75,7 +75,7 @@ impl Store {
                         validator vote with this store"
                     );
                 }
-                // It may be whole once the disk, or the limit on open files, is in order.
+                // The snapshot may turn out whole once the disk, or the limit on open files, is in order.
                 Ok(None) => tracing::warn!(
                     snapshot = number,
                     "a snapshot's name and content belong to different batches: the node keeps it but does not serve it; remove its directory by hand"

@@ -63,8 +63,8 @@ impl Spans {
         self.0.splice(from..to, rest);
     }
 
-    /// Removes a chunk. If it ended inside a span, the rest of that span is divided while there are few spans, so
-    /// that all of it is worked on at once.
+    /// Removes a chunk. If the chunk ended inside a span while there are few spans, divides the rest of that span, so
+    /// that all of the rest is worked on at once.
     pub(crate) fn remove_chunk(&mut self, chunk: Span, density: Option<Density>) {
         let is_cut = self.iter().any(|span| span.first <= chunk.last && chunk.last < span.last);
         self.remove(chunk);

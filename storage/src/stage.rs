@@ -157,7 +157,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Returns the ledger with these batches' headers, and the last known epoch. Adds what it stores to `writes`.
+    /// Returns the ledger with these batches' headers, and the last known epoch. Adds headers, accumulator nodes and
+    /// epoch ends to `writes`.
     fn next_head(
         &self,
         base: Option<CommitBase<'_>>,
@@ -196,9 +197,9 @@ impl Writer<'_> {
         self.stage_epoch_end(epoch, certificate, writes)
     }
 
-    /// If a batch lacks parts that the batches below it have, records those, so that a backfill that arrives there
-    /// joins them. Missing hints do not count. Records of batches that are staged and not yet written are forgotten;
-    /// their parts would be fetched again.
+    /// If a batch lacks parts that the batches below it have, records these parts, so that a backfill that reaches them
+    /// joins them. Missing hints do not count. Such records of batches that are staged but not yet written are
+    /// forgotten, and their parts would be fetched again.
     fn leave_lacking(
         &self,
         record: &HeadRecord,

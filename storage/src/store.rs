@@ -111,7 +111,7 @@ impl Store {
         if self.0.poisoned.load(Ordering::Acquire) { Err(StorageError::Poisoned) } else { Ok(()) }
     }
 
-    /// Runs `work`, which writes past [`Store::write`]. A failure poisons the store here too.
+    /// Runs `work`, which writes without [`Store::write`]. A failure also poisons the store.
     pub(crate) fn guard<T>(
         &self,
         work: impl FnOnce(&dyn Backend) -> Result<T, StorageError>,
@@ -123,7 +123,7 @@ impl Store {
         })
     }
 
-    /// Refuses `bytes` that are about to be written past the store's own writes while too little of the disk is free.
+    /// Checks that the disk has room for `bytes` that are about to be written outside the store's own writes.
     ///
     /// # Errors
     /// [`StorageError::DiskLow`], [`StorageError::InodesLow`], or those of the file system.

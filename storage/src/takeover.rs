@@ -73,8 +73,8 @@ pub trait Takeover: Send + Sync {
     /// Errors of the disk, or damage in the store.
     fn missing_codes(&self, max: usize) -> Result<Vec<Digest>, StorageError>;
 
-    /// Returns up to `max` of those hashes that are known already, at no cost, while chunks are missing. So code can
-    /// be fetched beside chunks.
+    /// Returns up to `max` hashes of missing code that are known without cost while chunks are missing. So code can be
+    /// fetched beside chunks.
     fn early_codes(&self, _max: usize) -> Vec<Digest> {
         Vec::new()
     }

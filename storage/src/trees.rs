@@ -16,7 +16,7 @@ struct Recent {
     number: BatchNumber,
     column: StateColumn,
     tree: Tree,
-    /// What the head's tree had shed when this one was made of it.
+    /// [`Tree::shed`] of the head's tree when this tree was derived from it.
     base: u64,
 }
 
@@ -34,8 +34,8 @@ impl RecentTrees {
         Some(tree)
     }
 
-    /// Remembers a tree that was made of the head's when that had shed `base`. Evicts the least recently used tree
-    /// beyond [`TREES_MAX`].
+    /// Remembers a tree that was derived from the head's tree, whose [`Tree::shed`] was `base` then. Evicts the least
+    /// recently used tree beyond [`TREES_MAX`].
     pub(crate) fn put(&mut self, number: BatchNumber, column: StateColumn, tree: Tree, base: u64) {
         self.0.retain(|it| it.number != number);
         self.0.push_back(Recent { number, column, tree, base });
@@ -51,8 +51,8 @@ impl RecentTrees {
         self.0.retain(is_recent);
     }
 
-    /// Evicts the least recently used trees, until what the rest keeps beside the head's tree fits with it into
-    /// `resident_max` leaves.
+    /// Evicts the least recently used trees until the rest, together with the head's tree, fits into `resident_max`
+    /// leaves.
     pub(crate) fn fit(&mut self, head: &Tree, resident_max: u64) {
         let free = resident_max.saturating_sub(head.resident());
         while self.leaves_beside(head) > free {
@@ -60,10 +60,10 @@ impl RecentTrees {
         }
     }
 
-    /// The most, in leaves, that they keep in memory beside the head's tree.
+    /// The most, in leaves, that these trees keep in memory beside the head's tree.
     fn leaves_beside(&self, head: &Tree) -> u64 {
-        // What the head has shed since the first of them was made is kept once, however many share it. A head whose
-        // tree was rebuilt shares nothing.
+        // The nodes that the head has shed since the first of these trees was made are kept once, however many trees
+        // share them. A head whose tree was rebuilt shares nothing.
         let shed = |it: &Recent| head.shed().checked_sub(it.base).unwrap_or_else(|| it.tree.resident());
         let shared = self.0.iter().map(shed).max().unwrap_or(0);
         let own = |it: &Recent| it.tree.shed().saturating_sub(it.base);

@@ -24,8 +24,8 @@ pub struct Tuning {
     pub(crate) log_slack_batches: u64,
     /// Bytes of the log that trigger sealing even while states are held. This bounds what a restart has to seal.
     pub(crate) log_bytes_max: u64,
-    /// Batches older than the held ones after which the log is sealed. A smaller number makes more files. A larger one
-    /// makes a longer log, which is all that a restart finds: reads of the past wait until it is sealed.
+    /// Number of batches older than the held ones at which the log is sealed. A smaller number makes more files. A
+    /// larger one makes a longer log, which is all that a restart finds: reads of the past wait until it is sealed.
     pub(crate) seal_batches: u64,
     /// Bytes of the log that are merged at once, unless one value is longer. Sorting them takes the same memory again.
     pub(crate) seal_bytes_at_once: usize,
@@ -44,7 +44,7 @@ pub struct Tuning {
     /// Bytes of rows after which a restore's file becomes durable. A kill costs at most these; a lower limit makes more
     /// files.
     pub(crate) file_bytes_max: usize,
-    /// Rows that one proof of a restore's earlier rows checks at most; bounds the memory for their hashes.
+    /// Maximum number of rows that one proof of a restore's earlier rows checks; bounds the memory for their hashes.
     pub(crate) check_rows_max: usize,
     /// About how many ranges the record of a restore may list. Above that, wrong ranges are fetched whole, and listed
     /// as one with adjacent ranges. Bounds the record, which is written with every step.

@@ -148,8 +148,8 @@ impl View {
         }
     }
 
-    /// Returns a reader of data that never changes. A past state may need some that is newer than the state that the
-    /// view reads.
+    /// Returns a reader for data that never changes. A past state may need such data from after the state that the view
+    /// reads.
     fn lasting(&self) -> &dyn Reader {
         self.past.as_ref().map_or(&*self.current.reader, |past| past.lasting())
     }

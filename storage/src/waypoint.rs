@@ -2,8 +2,8 @@
 //!
 //! Batches reach the store by sync, by a validator's own consensus, and by leaps over many of them. This module checks all three: a
 //! store that expects a waypoint refuses that batch in any other ledger, whoever commits it. A leap skips the batch itself. The
-//! leaping node therefore proves the waypoint's place in the new ledger and notes it ([`Store::note_waypoint`]). A later start can
-//! then tell a compared ledger from one that was led past the waypoint.
+//! leaping node therefore proves the waypoint's place in the new ledger and notes it ([`Store::note_waypoint`]). A
+//! later start can then distinguish a ledger that was compared from one that was led past the waypoint.
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::{BatchHeader, BatchNumber, Certificate, Digest, LedgerInfo, Waypoint};
@@ -80,8 +80,8 @@ impl Store {
         Ok(target.is_some_and(|target| passed == PassageRecord::of(waypoint, &target)))
     }
 
-    /// If the head's ledger passes through the configured or noted waypoint, adds a note of that to a write. The
-    /// write may drop the headers that would show it.
+    /// If the head's ledger passes through the configured or noted waypoint, adds a note of that to a write. The write
+    /// may drop the headers that show the passage.
     pub(crate) fn keep_passage(
         &self,
         head: &BatchHeader,

@@ -43,8 +43,8 @@ impl Store {
         Ok((current, tree))
     }
 
-    /// As [`Store::current_with_tree`], for a reader. If the tree is in its place, it copies the tree without the
-    /// lock; it never builds one from rows. Returns `None` if a commit keeps the tree longer than [`PATIENCE`].
+    /// As [`Store::current_with_tree`], for a reader. Copies the tree without the lock, unless a commit has taken the
+    /// tree; never builds one from rows. Returns `None` if a commit keeps the tree longer than [`PATIENCE`].
     pub(crate) fn current_with_tree_in_time(&self) -> Result<Option<(Arc<HeadState>, Tree)>, StorageError> {
         let in_place = || -> Result<_, StorageError> {
             let current = self.current()?;
@@ -67,7 +67,7 @@ impl Writer<'_> {
         if let Some(tree) = current.tree.lock().take() {
             return Ok(tree);
         }
-        // It was taken and not put back, because a write or a read failed. After a failed read the rows are
+        // The tree was taken and not put back, because a write or a read failed. After a failed read the rows are
         // unchanged.
         self.store.check_poison()?;
         let Shared { config, frontiers, .. } = &*self.store.0;
@@ -101,15 +101,15 @@ impl Writer<'_> {
         Arc::new(current)
     }
 
-    /// Replaces the head by itself with another record, and with the backend as it is now. Its state stays the same.
+    /// Replaces the head's record, and its reader by one of the backend as it is now. The head's state stays the same.
     pub(crate) fn replace_record(&self, current: &HeadState, record: HeadRecord) {
         let tree = current.tree.lock().take();
         let replaced = self.current_of(current.head.clone(), record, current.version, tree);
         self.store.0.current.write().replace(replaced);
     }
 
-    /// Begins to note what is touched after the head that the store was opened at. If all rows were read for it,
-    /// saves its tree, so that the next start is fast.
+    /// Begins to note what is touched after the head that the store was opened at. If opening read all rows, saves the
+    /// head's tree, so that the next start is fast.
     pub(crate) fn begin_frontiers(&self, current: &HeadState) {
         let Some(frontiers) = &self.store.0.frontiers else { return };
         match self.store.is_unread() {
@@ -118,8 +118,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Has the upper part of a head's tree written in the background: see [`crate::frontier`]. The head must be the
-    /// store's.
+    /// Has the upper part of a head's tree written in the background: see [`crate::frontier`]. `current` must be the
+    /// store's head.
     pub(crate) fn save_frontier(&self, current: &HeadState) {
         let Shared { frontiers: Some(frontiers), snapshots, .. } = &*self.store.0 else { return };
         let kept = snapshots.lock().iter().map(|snapshot| snapshot.info().number).collect();

@@ -24,7 +24,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The name under which it is serialized.
+    /// The mode's serialized name.
     pub fn name(self) -> &'static str {
         match self {
             Mode::Auto => "auto",

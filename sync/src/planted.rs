@@ -1,5 +1,5 @@
-//! [`Planted`]: the defences that a simulator can leave out, to see that its oracles notice; [`Defences`]: those of a
-//! node.
+//! [`Planted`]: the defences that a simulator can leave out, to see that the simulator's oracles notice; [`Defences`]:
+//! those of a node.
 //!
 //! Only a program built with the feature `planted` can leave one out. In any other program [`Defences::lacks`] is a
 //! constant `false`, and the code behind it is not compiled. Where a seam of the daemon is enough, this crate has no

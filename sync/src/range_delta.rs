@@ -18,7 +18,7 @@ pub const ROWS_MAX: u64 = 199_728;
 const FRAME_BYTES_MAX: usize = 40 << 10;
 
 /// The batch whose later changes a node with this head asks for, from a peer that keeps the deltas from `deltas_from`
-/// on. `None` if the peer lacks one of the deltas after that batch, even if the node's head is past it.
+/// on. `None` if the peer lacks one of the deltas after that batch, even if the node's head is past the missing delta.
 pub fn base(head: BatchNumber, deltas_from: BatchNumber) -> Option<BatchNumber> {
     let base = head.before(head.get() % BASE_STEP);
     (deltas_from <= base.next()).then_some(base)

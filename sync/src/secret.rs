@@ -10,7 +10,7 @@ use crate::SyncError;
 const KEY: &str = "sync/secret";
 const BYTES: usize = 32;
 
-/// Returns the seed of the draws. It comes from 32 random bytes, made at their first use and kept in the store.
+/// Returns the seed of the draws. The seed comes from 32 random bytes, made at their first use and kept in the store.
 ///
 /// # Errors
 /// If the store fails, or the operating system lacks randomness.

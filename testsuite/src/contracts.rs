@@ -110,8 +110,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: the bytecode is that of the sources; without this test, a source changed without `npm run compile` would
-    /// go unnoticed.
+    /// Goal: the bytecode matches the sources. Otherwise a source that changed without `npm run compile` would go
+    /// unnoticed.
     #[test]
     fn the_bytecode_is_that_of_the_committed_sources() {
         let sources = [

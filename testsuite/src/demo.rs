@@ -23,8 +23,8 @@ const SNAPSHOT_INTERVAL_BATCHES: u64 = 20;
 const CATCH_UP_DEADLINE: Duration = Duration::from_secs(90);
 /// Batches during which the first fullnode starts and chooses a snapshot. Without load a batch takes one second.
 const BEFORE_SNAPSHOT: u64 = 10;
-/// The time limit for a node's sync counters to include its last commit. They follow the head shortly, later on a
-/// loaded machine.
+/// The time limit for a node's sync counters to include its last commit. The counters follow the head within a moment,
+/// later on a loaded machine.
 const COUNTED_WITHIN: Duration = Duration::from_secs(10);
 const MODES: [SyncMode; 3] = [SyncMode::Snapshot, SyncMode::Delta, SyncMode::Replay];
 
@@ -151,8 +151,7 @@ async fn steps(devnet: &mut Devnet, options: &DemoOptions, progress: Progress) -
     Ok(DemoReport { load, target, transactions, state_root, rows, followed_to })
 }
 
-/// Returns the head once the next snapshot is not imminent: the first fullnode must not start from one beyond the
-/// target.
+/// Returns the head once no snapshot is imminent: the first fullnode must not start from a snapshot beyond the target.
 async fn choose_target(devnet: &mut Devnet, interval: u64) -> Result<u64> {
     let head = devnet.proposer().status().await?.head.number;
     // An interval of 0 means no snapshots.
@@ -207,8 +206,8 @@ async fn catch_up(
     })
 }
 
-/// Returns the status of a node at the target, once its counters include the batches up to there. The counters follow
-/// the commit, which takes many batches at once.
+/// Returns the status of a node at the target, once its counters include the batches up to there. A commit takes many
+/// batches at once, and the counters follow it.
 async fn counted(node: &Node, target: u64) -> Result<Status> {
     let deadline = Instant::now() + COUNTED_WITHIN;
     loop {

@@ -1,4 +1,5 @@
-//! [`FileLock`]: the operating system's lock on an open file (`flock`). It ends with its process, however that dies.
+//! [`FileLock`]: the operating system's lock on an open file (`flock`). The lock ends with its process, however that
+//! dies.
 
 use std::{
     fs::{File, TryLockError},

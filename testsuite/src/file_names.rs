@@ -8,9 +8,9 @@ pub(crate) const CONFIG: &str = "node.yaml";
 pub(crate) const KEY: &str = "node.key";
 /// A node's data directory.
 pub(crate) const DATA: &str = "data";
-/// In the data directory: locked by the process that uses it.
+/// A file in the data directory, locked by the process that uses the directory.
 pub(crate) const LOCK: &str = "LOCK";
-/// In the data directory: a fault fills the disk with it. It holds no data.
+/// A file in the data directory, with which a fault fills the disk. It holds no data.
 pub(crate) const FILLER: &str = "filler";
 /// What a node prints.
 pub(crate) const LOG: &str = "log";

@@ -27,7 +27,7 @@ impl std::error::Error for Closed {}
 /// Prints a result to standard output.
 ///
 /// # Errors
-/// If it cannot be written, including because its reader has closed it; [`end`] does not report the latter.
+/// If the output cannot be written. [`end`] does not report an output that its reader has closed.
 pub fn print(text: &str) -> Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {

@@ -23,7 +23,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns the region of a node, by place.
+    /// Returns the region of a node, by its index in the devnet.
     pub fn region(&self, index: usize) -> Option<Region> {
         Region::of_node(&self.regions, index)
     }
@@ -37,7 +37,7 @@ impl Plan {
         Terrain::Regions(self.regions.clone(), self.limits)
     }
 
-    /// Returns the link between two nodes, by place; `None` if they dial each other directly.
+    /// Returns the link between two nodes, by their indices; `None` if they dial each other directly.
     pub fn shape(&self, from: usize, to: usize) -> Option<Shape> {
         self.has_relays().then(|| self.terrain().shape(from, to))
     }

@@ -71,7 +71,7 @@ impl Rpc {
         Rpc::over(HttpConnector::new(), url)
     }
 
-    /// As [`Rpc::new`], connecting from this local address. Nodes tell their operator from strangers by address.
+    /// As [`Rpc::new`], connecting from this local address. Nodes distinguish their operator from strangers by address.
     pub fn from_address(local: IpAddr, url: &str) -> Result<Rpc> {
         let mut connector = HttpConnector::new();
         connector.set_local_address(Some(local));

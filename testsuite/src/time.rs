@@ -21,7 +21,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| format!("{text} is not a valid time"))
 }
 
-/// Milliseconds since 1970 by this machine's clock: for ages of batches, whose times are of day.
+/// Milliseconds since 1970 by this machine's clock, for the ages of batches, whose timestamps are wall-clock times.
 pub fn now_ms() -> u64 {
     u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX)
 }

@@ -17,7 +17,7 @@ pub struct NodePosition {
 }
 
 impl NodePosition {
-    /// Returns the subtree of which this one is a half.
+    /// Returns the subtree that has this one as a half.
     pub const fn parent(self) -> NodePosition {
         NodePosition { level: self.level + 1, index: self.index / 2 }
     }

@@ -144,7 +144,7 @@ impl Blob {
         let len = self.content_len(kind)?;
         let invalid =
             CodecError::Invalid { what: kind.name(), rule: "the LZ4 block must give the announced length" };
-        // LZ4 expands at most 255 times: a larger announcement is false, and is refused before the allocation.
+        // LZ4 expands data at most 255-fold. A larger announced length is false, and is refused before the allocation.
         if len > self.0.len().saturating_mul(255) {
             return Err(invalid);
         }

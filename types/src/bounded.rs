@@ -79,7 +79,8 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for BoundedVec
                     }
                     items.push(item);
                 }
-                // It grew by doubling; code that keeps many of these relies on capacity close to length.
+                // The vector grew by doubling; code that keeps many such vectors relies on a capacity close to the
+                // length.
                 items.shrink_to_fit();
                 Ok(items)
             }

@@ -84,7 +84,7 @@ impl CommitStatement {
 pub struct Certificate {
     /// The ledger info that the quorum signed.
     pub info: LedgerInfo,
-    /// The view that all of them signed in; 0 with a fixed proposer.
+    /// The view in which all of these validators signed. Its primary is the validator with index `view mod n`.
     pub view: u64,
     /// Validator index and signature.
     pub signatures: BoundedVec<(u16, Signature), { limits::VALIDATORS_MAX }>,

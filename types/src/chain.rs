@@ -91,7 +91,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Returns the rule of a chain that these rules break, if any.
+    /// Returns the bound on a chain's gas that these rules violate, if any.
     pub(crate) fn broken(&self) -> Option<&'static str> {
         let transaction_gas = limits::TRANSACTION_GAS_MIN..=limits::TRANSACTION_GAS_MAX;
         if self.gas_limit < limits::TRANSACTION_GAS_MIN {

@@ -9,8 +9,8 @@ use crate::{
     schedule::{Activation, Schedule, ScheduleError, ScheduledFork},
 };
 
-/// The rules that the batches of a chain are executed under: those of the genesis, and their changes.
-/// [`ChainConfig::rules_at`] returns those of a batch.
+/// The rules under which a chain executes its batches: the rules of the genesis, and their later changes.
+/// [`ChainConfig::rules_at`] returns the rules of one batch.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChainConfig {

@@ -11,7 +11,7 @@ pub struct Conflicts {
     /// For each transaction, the earlier ones that it should wait for, in ascending order. Transitively reduced where
     /// that is cheap: predecessors of predecessors are omitted.
     pub predecessors: Vec<Vec<u32>>,
-    /// For each transaction, its approximate gas, to tell long chains from short ones.
+    /// For each transaction, its approximate gas, to distinguish long chains from short ones.
     pub gas: Vec<u64>,
 }
 

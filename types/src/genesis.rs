@@ -28,9 +28,8 @@ use crate::{
 /// Everything that batch 0 fixes. JSON as a file, BCS as batch 0's body. The default names no validator, so it is not
 /// yet a valid genesis.
 ///
-/// [`ChainConfig::unprotected_transactions`] is written last, and only if it is true: so a chain without it keeps the
-/// bytes, and thus the identity, from before this rule existed. In BCS only [`Genesis::decode`] reads it; other readers
-/// refuse the remaining byte.
+/// [`ChainConfig::unprotected_transactions`] is written last, and only if it is true: so the bytes and the identity of
+/// other chains do not depend on it. In BCS only [`Genesis::decode`] reads it; other readers refuse the remaining byte.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(from = "GenesisFields")]
 pub struct Genesis {
@@ -68,8 +67,8 @@ struct GenesisFields {
 /// The last byte in BCS if unprotected transactions are admitted.
 const UNPROTECTED: u8 = 1;
 
-/// Reads the flag from a file, which has it by name. A body may lack it, which BCS cannot express: so nothing is read
-/// there, and [`Genesis::decode`] checks the remaining bytes.
+/// Reads the flag from a genesis file, which has it by name. A body may lack the flag, which BCS cannot express. So
+/// this function reads nothing from a body, and [`Genesis::decode`] checks the remaining bytes.
 fn in_files<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     if deserializer.is_human_readable() { bool::deserialize(deserializer) } else { Ok(false) }
 }
@@ -130,13 +129,13 @@ const OTHER_VALIDATORS: &str = "is named as validators_contract, but its storage
 /// Why a genesis was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GenesisError {
-    /// Its bytes are not those of a genesis, or it breaks a rule of its chain.
+    /// The bytes are no encoded genesis, or the genesis breaks a rule of its chain.
     #[error(transparent)]
     Codec(#[from] CodecError),
     /// Its validators do not form a valid set.
     #[error("invalid genesis: {0}")]
     Validators(#[from] ValidatorSetError),
-    /// It has an account with which no chain may begin.
+    /// An account has a state with which no chain may begin.
     #[error("invalid genesis: account {address} {rule}")]
     Account {
         /// Address of the refused account.

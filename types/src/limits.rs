@@ -28,13 +28,13 @@ pub const DELTA_ENTRIES_MAX: usize = 1 << 20;
 pub const DELTA_CODES_MAX: usize = 65_536;
 /// Bytes of one contract's code. EIP-170 allows 24,576; mainnet has none above that, and EIP-7907 proposes 64 KiB.
 pub const CODE_BYTES_MAX: usize = 64 * 1024;
-/// Logs of one transaction, and topics of one log (the EVM has LOG0 to LOG4).
+/// Logs of one transaction.
 pub const LOGS_MAX: usize = 65_536;
 /// Maximum number of topics of one log: the EVM has `LOG0` to `LOG4`.
 pub const TOPICS_MAX: usize = 4;
 /// Maximum gas that a chain may let one transaction use: 2^24, as in EIP-7825. A log costs at least 375 gas, plus 8 per
 /// byte of its data, so no transaction reaches [`LOGS_MAX`] or a tenth of [`RECEIPTS_BYTES_MAX`]. Every executed
-/// transaction can therefore pay.
+/// transaction therefore fits a batch and can pay for its gas.
 pub const TRANSACTION_GAS_MAX: u64 = 1 << 24;
 /// Least gas that a transaction uses; a chain that allows less could have no transactions.
 pub const TRANSACTION_GAS_MIN: u64 = 21_000;
@@ -44,11 +44,11 @@ pub const VALIDATORS_MAX: usize = 128;
 pub const FORKS_MAX: usize = 32;
 /// Bytes of a fork's name, which is shown in logs.
 pub const FORK_NAME_BYTES_MAX: usize = 32;
-/// Siblings on one side of a proof: no path is deeper than its bits.
+/// Siblings on one side of a proof: one for each bit of a path.
 pub const PROOF_SIDE_MAX: usize = 256;
 /// Headers in one range proof.
 pub const HEADERS_MAX: usize = 16_384;
-/// Uncompressed bytes of a piece of a state, or of a pack of codes: 1 MiB, after the count. Bounds what an archive's
+/// Uncompressed bytes of a piece of a state, or of a pack of codes: the count, and 1 MiB. Bounds what an archive's
 /// reader allocates at once.
 pub const PIECE_BYTES_MAX: usize = (1 << 20) + 5;
 /// Rows of one state chunk.

@@ -102,7 +102,7 @@ impl fmt::Display for ScheduledFork {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("fork {index} of the schedule, \"{name}\", {rule}")]
 pub struct ScheduleError {
-    /// Its position, from 1.
+    /// Position of the refused fork, from 1.
     pub index: usize,
     /// Name of the refused fork.
     pub name: String,

@@ -13,7 +13,7 @@ const SLOTS: usize = 1 << 13;
 /// One cache for the process, because a signature's validity does not depend on the caller.
 static CACHE: Mutex<SignatureCache> = Mutex::new(SignatureCache { slots: [Digest::ZERO; SLOTS] });
 
-/// Names of signatures. Each has only one possible slot, where a newer one replaces it.
+/// Names of signatures. Each name has only one possible slot, where a newer name replaces it.
 struct SignatureCache {
     slots: [Digest; SLOTS],
 }
@@ -58,8 +58,8 @@ fn slot(name: &Digest) -> usize {
 mod tests {
     use super::*;
 
-    /// Goal: a valid signature is not checked again, an invalid one is, and a signature with a different part is
-    /// another one.
+    /// Goal: a valid signature is not checked again, an invalid one is. A change of any part makes it another
+    /// signature.
     #[test]
     fn what_was_right_is_not_checked_again() {
         let mut checks = 0;

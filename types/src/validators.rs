@@ -108,8 +108,8 @@ impl ValidatorSet {
         }
     }
 
-    /// Returns the number of signatures in a certificate: `n - u`. That many validators answer while no more than `u`
-    /// fail, and two quorums share `r + 1` validators.
+    /// Returns the number of signatures in a certificate: `n - u`. At least a quorum answers while no more than `u`
+    /// validators fail, and two quorums share `r + 1` validators.
     pub fn quorum(&self) -> usize {
         self.validators.len().saturating_sub(self.failures.any.into())
     }

@@ -72,7 +72,7 @@ pub enum ContractSetError {
 /// Returns the contract's compiled code.
 ///
 /// # Errors
-/// If it cannot be decoded.
+/// If the code cannot be decoded.
 pub fn code() -> Result<Code, CodecError> {
     let invalid =
         |_| CodecError::Invalid { what: "validators contract", rule: "its code must be hexadecimal" };

@@ -11,9 +11,9 @@ use crate::{limits::SHARD_MAP_BYTES_MAX, plan::Plan};
 /// One payload in transit. Plain state: calls return at once, and long work is a [`Check`] that the caller runs
 /// elsewhere.
 ///
-/// The order of calls at a receiver: [`accept`](Codec::accept) for each chunk; [`check`](Codec::check) whenever a worker is free;
-/// [`checked`](Codec::checked) with the result of [`Check::run`]. After either, [`next_chunk`](Codec::next_chunk) may have
-/// something for peers.
+/// The order of calls at a receiver: [`accept`](Codec::accept) for each chunk; [`check`](Codec::check) whenever a
+/// worker is free; [`checked`](Codec::checked) with the result of [`Check::run`]. After `accept` and after `checked`,
+/// [`next_chunk`](Codec::next_chunk) may have a chunk for a peer.
 pub trait Codec: Send + fmt::Debug {
     /// The plan of the coded payload.
     fn plan(&self) -> &Plan;
@@ -22,18 +22,19 @@ pub trait Codec: Send + fmt::Debug {
     /// there is one; does no arithmetic on the curve.
     fn accept(&mut self, from: PublicKey, chunk: &[u8]) -> Accepted;
 
-    /// Takes the whole payload from elsewhere: from the peer `from` that it was pulled from, or from this node's own
-    /// work (`None`). The next checks compare it with the plan, and after that its chunks can be sent. A node that has
-    /// the payload need not [`encode`](crate::encode) it to serve chunks under another node's plan.
+    /// Takes the whole payload, which was pulled from the peer `from` or is this node's own work (`None`). The next
+    /// checks compare it with the plan; after that, its chunks can be sent. A node that has the payload need not
+    /// [`encode`](crate::encode) it to serve chunks under another node's plan.
     fn supply(&mut self, from: Option<PublicKey>, payload: Arc<[u8]>) -> Accepted;
 
-    /// Returns the next work: a verification or a decoding. `None` until [`checked`](Codec::checked) has got the result
-    /// of the one before. `rng` seeds the weights of a batch. Senders must not know the seed when they send chunks, so
-    /// it must be this node's secret.
+    /// Returns the next work, such as a verification or a decoding. Returns `None` until [`checked`](Codec::checked)
+    /// has the result of the previous check. `rng` seeds the weights of a batch. Senders must not know the seed when
+    /// they send chunks, so it must be this node's secret.
     ///
-    /// The first chunk is verified at once, those that arrive meanwhile in one batch. As soon as enough are here to
-    /// decode, they are decoded, and the payload's digest judges them. After that comes one [`Work::Vouch`]: until it
-    /// is done, only what was verified before is passed on. A caller with nobody left to serve need not call.
+    /// The first chunk is verified at once; chunks that arrive meanwhile are verified in one batch. As soon as enough
+    /// chunks are here, they are decoded, and the payload's digest shows whether they were right. After that comes one
+    /// [`Work::Vouch`]: until it is done, only chunks that were verified before are passed on. A caller with no peer
+    /// left to serve need not ask for this work.
     fn check(&mut self, rng: &mut dyn RngCore) -> Option<Check>;
 
     /// Returns the kind of work that [`check`](Codec::check) would return now. A caller with few workers lets a
@@ -43,18 +44,18 @@ pub trait Codec: Send + fmt::Debug {
     /// Takes the result of a check, and returns its verdicts on peers.
     fn checked(&mut self, checked: Checked) -> Vec<Verdict>;
 
-    /// Returns a chunk that `to` can use, or `None` if it has all chunks of this node. The codec knows what it sent to
-    /// `to`, got from it, and heard by [`peer_holds`](Codec::peer_holds). The chunk counts as sent.
+    /// Returns a chunk that `to` can use, or `None` if `to` has all chunks of this node. The codec knows what it sent
+    /// to `to`, what it got from `to`, and what [`peer_holds`](Codec::peer_holds) reported. The chunk counts as sent.
     ///
-    /// RLNC returns a fresh combination of what is verified here. Reed-Solomon returns one of the verified shards that
-    /// `to` does not have and that went to the fewest. Gossip returns the whole.
+    /// RLNC returns a fresh combination of the verified chunks. Reed-Solomon returns one of the verified shards that
+    /// `to` does not have and that went to the fewest peers. Gossip returns the whole payload.
     fn next_chunk(&mut self, to: &PublicKey, rng: &mut dyn RngCore) -> Option<Vec<u8>>;
 
     /// The verified holdings of this node, for its peers.
     fn held(&self) -> Held;
 
-    /// Notes what a peer reports to hold. With `lost` the peer asks for what it lacks. Chunks sent to it that it does
-    /// not hold then count as lost, and may be sent again.
+    /// Records the holdings that a peer reports. With `lost`, the peer asks for what it lacks. Chunks that were sent to
+    /// it, but that it does not hold, then count as lost and may be sent again.
     fn peer_holds(&mut self, peer: &PublicKey, held: &Held, lost: bool);
 
     /// Forgets a peer that left or was cut off, and drops its unverified chunks.
@@ -90,14 +91,14 @@ pub enum Accepted {
     Useful,
     /// Kept until a check has verified it.
     Waiting,
-    /// This very chunk is here, or the payload is.
+    /// This very chunk is here already, or the payload is.
     Duplicate,
-    /// A combination of chunks that are verified here: it adds nothing. Its sender had less than it thought, or wastes
-    /// bandwidth.
+    /// A combination of chunks that are verified here: it adds nothing. Its sender had less that is new here than it
+    /// thought, or wastes bandwidth.
     Dependent,
-    /// There was no room for it among the waiting chunks. Says nothing about its sender.
+    /// No room was left for it among the waiting chunks. This says nothing about its sender.
     Surplus,
-    /// Nobody that follows the protocol sends this.
+    /// No node that follows the protocol sends this.
     Malformed(Malformed),
 }
 
@@ -146,8 +147,8 @@ pub enum Verdict {
     Forged(PublicKey),
     /// Content that this node supplied itself contradicts the plan: the call was wrong, and no peer is to blame.
     NotThis,
-    /// The plan contradicts itself: its commitment and its digest are of different payloads. Its signer lied. The
-    /// commitment yields nothing more; a payload with that digest stays, if it is here.
+    /// The plan contradicts itself: its commitment and its digest are of different payloads. Its signer lied. No more
+    /// chunks are accepted; a payload with the plan's digest stays, if it is here.
     WrongPlan,
 }
 
@@ -163,9 +164,9 @@ pub(crate) fn note_holders(codec: &mut impl Codec, verdicts: &[Verdict]) {
 /// The kind of work of a check, for metrics and for the costs that a simulation charges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// Verifies a number of chunks as one.
+    /// Verifies chunks together.
     Verify {
-        /// How many chunks are verified together.
+        /// Number of chunks.
         chunks: usize,
     },
     /// Puts the payload together and compares its digest. If that fails, verifies chunks to find the forged ones.
@@ -175,11 +176,11 @@ pub enum Work {
     },
     /// Compares a whole payload with the digest.
     Compare,
-    /// Compares the whole payload with the commitment, so that chunks of all of it may be passed on.
+    /// Compares the whole payload with the commitment, so that every chunk of it may be passed on.
     Vouch,
 }
 
-/// Something to verify or decode, apart from its codec. It holds what it works on, and while it runs perhaps as much
+/// A verification or a decoding, detached from its codec. It holds its input, and while it runs perhaps as many bytes
 /// again.
 pub struct Check {
     work: Work,
@@ -221,7 +222,7 @@ pub(crate) enum CheckResult {
     Forged(Vec<bool>),
     /// The payload, with the plan's digest.
     Decoded(Arc<[u8]>),
-    /// The payload is the committed one; its chunks, if all receivers get the same.
+    /// The payload is the committed one. The value holds its chunks, if all receivers get the same ones.
     Vouched(Vec<Arc<[u8]>>),
     /// The committed payload has another digest than the plan's.
     Contradiction,
@@ -250,7 +251,8 @@ impl Ticket {
     }
 }
 
-/// The part of a payload that a peer holds, as it reports it to others. In BCS; its type bounds its length.
+/// The part of a payload that a peer holds, as the peer reports it to others. Encoded in BCS; the type bounds the
+/// length.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::VariantNames)]
 pub enum Held {
     /// A number of chunks: for RLNC the number of dimensions, for gossip none or one.
@@ -267,7 +269,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a variant is its tag on the wire: new ones come last, and raise the ALPN.
+    /// Goal: a variant's position is its tag on the wire. New variants come last, and raise the ALPN version.
     #[test]
     fn tags_follow_the_order() {
         assert_eq!(Held::VARIANTS, ["Chunks", "Shards", "Whole"]);

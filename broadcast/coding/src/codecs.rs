@@ -1,4 +1,4 @@
-//! Makes a codec of the kind that is asked for: at a payload's source, and at a receiver of its plan.
+//! Makes a codec of the requested kind: at a payload's source, and at a receiver of its plan.
 
 use std::sync::Arc;
 
@@ -35,8 +35,8 @@ pub fn encode(
 }
 
 /// Makes the codec of a receiver, for a plan whose signature the caller has checked. Compares bounds and decodes RLNC's
-/// points, some 5 microseconds each. It allocates only those; [`Codec::held_bytes_max`] bounds what the codec may come
-/// to hold.
+/// points, some 5 microseconds each. It allocates only these points; [`Codec::held_bytes_max`] bounds the bytes that
+/// the codec may hold later.
 ///
 /// # Errors
 /// If no honest source makes such a plan.

@@ -50,7 +50,7 @@ pub enum EncodeError {
 /// The rule that a plan breaks. Its signer is to blame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// It describes a coding that no payload may have.
+    /// The plan describes a coding that no payload may have.
     #[error("the plan of payload {digest}: {source}")]
     Shape {
         /// Digest of the plan's payload.
@@ -69,7 +69,7 @@ pub enum PlanError {
         /// Number of pieces that the plan names.
         pieces: usize,
     },
-    /// It is a plan of another codec than the one that was asked for.
+    /// The plan is for another codec than the requested one.
     #[error("the plan of payload {digest} belongs to another codec, {kind}")]
     Codec {
         /// Digest of the plan's payload.

@@ -12,7 +12,7 @@
 //!
 //! * [`CodecKind::Gossip`]: the payload is one chunk.
 //! * [`CodecKind::ReedSolomon`]: data and parity shards under a Merkle root; any `data` of them are enough. A relay
-//!   passes on what it got.
+//!   passes shards on unchanged.
 //! * [`CodecKind::Rlnc`]: the payload is `N` vectors of scalars, each with a Pedersen commitment on Ristretto. A chunk is a random linear
 //!   combination of them, with its coefficients. Any `N` independent chunks suffice, and a relay makes fresh ones from those that it has
 //!   verified.
@@ -22,10 +22,11 @@
 //! randomness from the caller.
 //!
 //! Invariants:
-//! * [`Codec::next_chunk`] returns only chunks verified here against the plan, so a relay never answers for a source's lies.
+//! * [`Codec::next_chunk`] returns only chunks verified here against the plan, so a relay is never blamed for a
+//!   source's lies.
 //! * [`Codec::payload`] has the digest of the plan.
-//! * The sender of a chunk that contradicts the plan is named, and nobody else. If all fits the plan and the plan
-//!   contradicts itself, its signer is at fault ([`Verdict::WrongPlan`]).
+//! * Only the sender of a chunk that contradicts the plan is blamed for the chunk. If all chunks fit a plan that
+//!   contradicts itself, the plan's signer is at fault ([`Verdict::WrongPlan`]).
 //! * A codec holds at most [`Codec::held_bytes_max`], and compares each length with the plan's before it allocates.
 //!
 //! Trust: the caller has checked the signature on the plan.

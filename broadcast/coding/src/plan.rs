@@ -138,11 +138,11 @@ impl Parameters {
     /// Parameters for a payload of `payload_bytes` bytes, as measured.
     ///
     /// RLNC: pieces of 12 KiB, 6 to 20 of them. More pieces make a chunk cheaper to verify, and sooner to pass on.
-    /// Coefficients and decoding grow with the number of pieces. From about 20 pieces on they outweigh that, for
-    /// payloads of 120 kB and of 1 MB alike. With 6 pieces the coefficients are a thirteenth of 20 kB.
+    /// Coefficients and decoding grow with the number of pieces. From about 20 pieces on, these costs outweigh the
+    /// gain, for payloads of 120 kB and of 1 MB alike. With 6 pieces the coefficients are a thirteenth of 20 kB.
     ///
     /// Reed-Solomon: shards of 8 KiB, 4 to 64 of them, and as many parity shards. Many shards cost hardly more than
-    /// few, in code and paths. A large shard takes long to send, so it is passed on late.
+    /// few, in coding and in paths. A large shard takes long to send, so it is passed on late.
     pub fn default_for(payload_bytes: usize) -> Self {
         let parts = |bytes, range: std::ops::RangeInclusive<usize>| {
             payload_bytes.div_ceil(bytes).clamp(*range.start(), *range.end()) as u16
@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a variant is its tag on the wire: new ones come last, and raise the ALPN.
+    /// Goal: a variant's position is its tag on the wire. New variants come last, and raise the ALPN version.
     #[test]
     fn tags_follow_the_order() {
         assert_eq!(Commitment::VARIANTS, ["Whole", "ReedSolomon", "Rlnc"]);

@@ -178,8 +178,8 @@ impl WholePayload {
         (self.candidates() + usize::from(self.payload.is_some())) * self.bytes()
     }
 
-    /// The maximum of [`WholePayload::held_bytes`]. Either a candidate of this node's own stands beside those of peers,
-    /// or the payload has replaced all candidates but one under comparison.
+    /// The maximum of [`WholePayload::held_bytes`]. Either this node's own candidate is held as well as the peers'
+    /// candidates, or the payload has replaced all candidates but one under comparison.
     pub(crate) fn held_bytes_max(&self) -> usize {
         (self.candidates_max + 1).max(2) * self.bytes()
     }

@@ -21,12 +21,12 @@ use crate::message::{Announced, Message, PLANS_MAX, Part, PayloadId, SignedPlan,
 
 /// How long a body waits for its hints, which save an executor more time than that.
 const HINTS_PATIENCE: Duration = Duration::from_millis(30);
-/// How long a body may take, beside the time of its certified bytes at 8 Mbit/s. After that, sync fetches it.
+/// How long a body may take, beyond the time that its certified bytes take at 8 Mbit/s. After that, sync fetches it.
 const BODY_PATIENCE: Duration = Duration::from_secs(2);
-/// Validators other than a batch's leader whose plan of its body is taken.
+/// Maximum number of validators other than a batch's leader whose plans of the body are taken.
 const LENDERS_MAX: usize = 2;
-/// Most plans of one part that one validator may sign in one view. A liar's true plan must be among them, and an honest validator that
-/// restarts may cut the same content in another way.
+/// Maximum number of plans of one part that one validator may sign in one view. A liar's true plan must be among them,
+/// and an honest validator that restarts may cut the same content in another way.
 const SIGNED_MAX: usize = 2;
 /// How long a batch without a body's plan waits for one: a peer on the way may have left it out.
 const PLAN_PATIENCE: Duration = Duration::from_millis(300);
@@ -34,20 +34,20 @@ const PLAN_PATIENCE: Duration = Duration::from_millis(300);
 /// The peers to which this node has announced the batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum AnnouncementStage {
-    /// No peer was told yet.
+    /// To no peer yet.
     Nobody,
-    /// Some peers were told. At that moment, those that nobody else has told are told as well.
+    /// To some peers. At this time, it is announced to the peers to which nobody seems to have announced it.
     Some(Instant),
-    /// All peers were told.
+    /// To all peers.
     All,
 }
 
-/// The parts of the batch that were handed over.
+/// The parts of the batch that were handed over to the ledger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum DeliveryStage {
     /// No part was handed over yet.
     Nothing,
-    /// The report that its body is missing: sync fetches it, unless the body still arrives.
+    /// Only the report that the body is missing: sync fetches the batch, unless the body still arrives.
     GaveUp,
     /// All wanted parts, or the batch is here by other ways.
     All,
@@ -57,29 +57,31 @@ pub(super) enum DeliveryStage {
 #[derive(Default)]
 pub(super) struct PeerKnowledge {
     pub(super) plans: BTreeSet<PayloadId>,
-    /// Views whose certificate it has.
+    /// Views whose certificate the peer has.
     views: BTreeSet<u64>,
 }
 
-/// See the module. Its certificates were checked.
+/// A certified batch; see the module. Its certificates were checked.
 pub(super) struct Batch {
     pub(super) header: Arc<BatchHeader>,
     pub(super) digest: Digest,
-    /// The ledger up to it; `None` for a batch that this node published, until it is the head.
+    /// The accumulator of the ledger up to the batch. `None` for a batch that this node published, until it is the
+    /// head.
     pub(super) accumulator: Option<Accumulator>,
-    /// Its checked certificates, by their views: more than one if the view changed while it was agreed on.
+    /// The batch's checked certificates, by their views: more than one if the view changed while the batch was agreed
+    /// on.
     certificates: BTreeMap<u64, Certificate>,
-    /// The peers that announced it, the first one first.
+    /// The peers that announced the batch, the first one first.
     pub(super) tellers: Vec<PeerId>,
     pub(super) plans: Vec<(PayloadId, SignedPlan)>,
     pub(super) payloads: Vec<Payload>,
-    /// Peers that know of it.
+    /// The peers that know of the batch, each with what it knows.
     pub(super) told: BTreeMap<PeerId, PeerKnowledge>,
     /// Payloads with a plan that are not assembled here, and since when.
     pub(super) declined: BTreeMap<PayloadId, Instant>,
     pub(super) began_at: Instant,
     pub(super) telling: AnnouncementStage,
-    /// When this node spreads it itself, unless its leader has begun.
+    /// When this node itself spreads the batch, unless the leader has begun.
     pub(super) lead_at: Option<Instant>,
     /// The body, the signer of its plan, and when it arrived.
     body: Option<(Blob, PublicKey, Instant)>,
@@ -112,7 +114,7 @@ impl Batch {
         }
     }
 
-    /// Makes this node a source of a payload, whatever of it came before.
+    /// Makes this node a source of a payload, even if some of the payload came before.
     pub(super) fn take_source(
         &mut self,
         signed: SignedPlan,
@@ -121,7 +123,7 @@ impl Batch {
         now: Instant,
     ) {
         self.declined.remove(&source.id);
-        // Its own plan stands before those of others, so that a message has room for it.
+        // This node's own plan comes before those of others, so that a message has room for it.
         self.plans.retain(|(id, _)| *id != source.id);
         self.plans.insert(0, (source.id, signed));
         let mut payload = Payload::new((source.id, source.part), signer, source.codec, now);
@@ -135,8 +137,8 @@ impl Batch {
         }
     }
 
-    /// Whether there is room for a plan. The leader of one of the batch's views has places of its own. For a body, two
-    /// other validators may add plans too, in case the leader is silent and one of them lies.
+    /// Whether there is room for a plan. The leaders of the batch's views have room of their own. For a body, two other
+    /// validators may add plans too, in case the leader is silent and one of them lies.
     pub(super) fn has_room(&self, plan: &SignedPlan, set: &ValidatorSet) -> bool {
         let leads = |plan: &SignedPlan| plan.signer == set.primary(plan.view);
         let alike = || self.plans.iter().map(|(_, known)| known).filter(|known| known.part == plan.part);
@@ -165,12 +167,13 @@ impl Batch {
         Some((self.certificates.values().next()?, self.certificates.len()))
     }
 
-    /// The payload with that name.
+    /// The payload with this id.
     pub(super) fn payload(&mut self, id: &PayloadId) -> Option<&mut Payload> {
         self.payloads.iter_mut().find(|payload| payload.id == *id)
     }
 
-    /// Whether its body is spread under a plan that this node serves or has no reason to doubt. Peers' claims to have it prove nothing.
+    /// Whether the body is spread under a plan that this node serves or has no reason to doubt. Peers' claims to have
+    /// the body prove nothing.
     pub(super) fn is_spread(&self, liars: &BTreeSet<PublicKey>) -> bool {
         let of_body = |payload: &&Payload| payload.part == Part::Body;
         let is_good = |it: &Payload| it.state != State::Over && !liars.contains(&it.signer);
@@ -185,14 +188,14 @@ impl Batch {
         }
     }
 
-    /// The news of a batch for a peer: all of it, or only plans that are new to the peer, with the certificate of their
-    /// view.
+    /// The messages that announce the batch to a peer: the whole announcement, or only plans that are new to the peer,
+    /// with their view's certificate.
     pub(super) fn tell(&mut self, peer: PeerId) -> Vec<Message> {
         let number = self.header.number;
         let told = self.told.entry(peer).or_default();
         let mut news: BTreeMap<u64, Vec<SignedPlan>> = BTreeMap::new();
         if told.views.is_empty() {
-            // Its own plan stands first, if it has one.
+            // This node's own plan comes first, if it has one.
             let first = self.plans.first().map(|(_, plan)| plan.view);
             let first = first.filter(|view| self.certificates.contains_key(view));
             news.extend(first.or(self.certificates.keys().next().copied()).map(|view| (view, Vec::new())));
@@ -236,7 +239,7 @@ impl Batch {
         self.payloads.iter_mut().for_each(|payload| payload.forget(peer));
     }
 
-    /// Forgets what a restarted peer knew. What it may ask for stays counted.
+    /// Forgets what a restarted peer knew. The chunks that it got on request stay counted.
     pub(super) fn restarted(&mut self, peer: &PeerId) {
         self.told.remove(peer);
         self.payloads.iter_mut().for_each(|payload| payload.restarted(peer));
@@ -271,7 +274,7 @@ impl Batch {
         content + content / 255 + 64
     }
 
-    /// Until when the body may arrive.
+    /// The time until which the body may arrive.
     pub(super) fn give_up_at(&self) -> Instant {
         match self.coming(Part::Body) {
             Some(payload) => {

@@ -23,7 +23,7 @@ pub enum Effect {
         peer: PeerId,
         /// The encoded message.
         message: Bytes,
-        /// Its place among the messages to that peer.
+        /// Its priority among the messages to that peer.
         priority: Priority,
     },
     /// Run a job on another thread, and hand its result to [`super::Mesh::handle_done`].
@@ -33,14 +33,14 @@ pub enum Effect {
         /// The work to do.
         job: Job,
     },
-    /// A batch is certified and on its way here: sync need not fetch it until then.
+    /// A batch is certified and on its way here: sync need not fetch it before `until`.
     Expect {
         /// Number of the batch.
         number: BatchNumber,
         /// When the mesh gives up on the batch.
         until: Instant,
     },
-    /// A peer has a batch, or soon will, and the mesh does not bring it here.
+    /// A peer has a batch, or soon will, that the mesh does not bring here.
     Heard {
         /// The peer that has the batch.
         peer: PeerId,
@@ -83,7 +83,8 @@ pub struct LeadRequest {
     pub body: Arc<[u8]>,
 }
 
-/// A certified batch. A validator signed its parts, and the body is the header's. The receiver judges the hints' worth.
+/// A certified batch. A validator signed its parts, and the body matches the header. The receiver must judge the hints
+/// itself.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Delivery {
     /// The peer that answers for the hints: the validator that vouches for them; without hints, the first peer that
@@ -99,7 +100,7 @@ pub struct Delivery {
     pub hints: Option<Blob>,
 }
 
-/// Work that takes longer than a message should wait for it.
+/// Work that takes too long for the mesh's messages to wait for it.
 #[derive(Debug)]
 pub enum Job {
     /// Check chunks, or put a payload together.

@@ -25,8 +25,8 @@ const LEADER_PATIENCE: Duration = Duration::from_millis(300);
 const VIEWS_MAX: usize = 2;
 
 impl Mesh {
-    /// Announces, as a validator, a batch that was agreed on, with payloads that this node is a source of, in the order
-    /// of the plans. It may announce other payloads of the batch later.
+    /// Announces, as a validator, a batch that was agreed on. `sources` are the payloads of which this node is a
+    /// source, in the order of the plans. The node may announce other payloads of the batch later.
     pub fn handle_published(&mut self, announced: Announced, sources: Vec<Source>, now: Instant) {
         let Announced { header, certificate, plans } = announced;
         let (number, epoch) = (header.number, header.epoch);
@@ -116,7 +116,7 @@ impl Mesh {
         }
         let Some(batch) = self.batches.get_mut(&number) else { return };
         if batch.digest != announced.header.digest() {
-            // Either there is a fork, or the peer made it up; nothing shows which.
+            // Either the chain has a fork, or the peer made the batch up; nothing shows which.
             return self.charge(from, 0, now);
         }
         if batch.tellers.contains(&from) {
@@ -150,7 +150,7 @@ impl Mesh {
         let (header, certificate) = (&announced.header, &announced.certificate);
         let (number, set) = (header.number, Arc::clone(&self.head.set));
         if number <= self.head.number {
-            // It came here by other ways.
+            // The batch came here by other ways.
             self.charge(from, 0, now);
             self.say_needless(from, announced);
             return false;
@@ -217,7 +217,7 @@ impl Mesh {
         }
     }
 
-    /// Tells a peer to send nothing of a batch: it is committed here, or fetched with those before it.
+    /// Tells a peer to send nothing of a batch: the batch is committed here, or fetched with the batches before it.
     fn say_needless(&mut self, peer: PeerId, announced: &Announced) {
         let digest = announced.header.digest();
         let ids: Vec<_> = announced.plans.iter().filter_map(|plan| plan.id(&digest).ok()).collect();
@@ -228,8 +228,8 @@ impl Mesh {
         }
     }
 
-    /// Keeps an announcement until the batch before it is here. Each peer has a place of its own, because anybody can invent batches of an
-    /// epoch whose validators are unknown yet.
+    /// Keeps an announcement until the batch before it is here. Each peer has room of its own, because anybody can
+    /// invent batches of an epoch whose validators are not known yet.
     fn wait(&mut self, from: PeerId, announced: &Announced) {
         self.waiting.entry(announced.header.number).or_default().push((from, announced.clone()));
     }
@@ -280,7 +280,7 @@ impl Mesh {
         others.into_iter().for_each(|(_, _, peer)| self.tell(peer, number));
     }
 
-    /// Announces a batch to the peers that nobody seems to have told.
+    /// Announces a batch to the peers to which nobody seems to have announced it.
     pub(super) fn tell_the_rest(&mut self, number: BatchNumber, now: Instant) {
         let Some(batch) = self.batches.get_mut(&number) else { return };
         if batch.tell_at().is_none_or(|at| at > now) {
@@ -301,8 +301,8 @@ impl Mesh {
         messages.iter().for_each(|message| self.send(peer, message, Priority::First));
     }
 
-    /// Notes that a validator signed a lie. For the rest of the epoch this node ignores its signatures, and itself
-    /// spreads the bodies that it has if nobody else does.
+    /// Notes that a validator signed a lie. For the rest of the epoch this node ignores the validator's signatures. It
+    /// also spreads the bodies that it has, if nobody else does.
     pub(super) fn lied(&mut self, signer: PublicKey, number: BatchNumber, what: &str, now: Instant) {
         // A signer that left with its epoch can do no harm in the next one.
         if self.head.set.index_of(&signer).is_none() || !self.liars.insert(signer) {
@@ -318,7 +318,7 @@ impl Mesh {
         }
     }
 
-    /// The payload with that name.
+    /// The payload with this id.
     pub(super) fn payload(&mut self, id: &PayloadId) -> Option<&mut Payload> {
         self.batches.get_mut(self.places.get(id)?)?.payload(id)
     }
@@ -334,7 +334,7 @@ fn is_of(header: &BatchHeader, certificate: &Certificate) -> Result<(), String> 
     if is_certified { Ok(()) } else { Err("has the certificate of another batch".into()) }
 }
 
-/// Checks that a header follows its parent, and that its certificate is for that place in the ledger.
+/// Checks that a header follows its parent, and that the certificate is for the header's position in the ledger.
 fn follows(
     header: &BatchHeader,
     certificate: &Certificate,

@@ -19,7 +19,7 @@
 //! Invariants:
 //! * A node passes on only what it checked against something signed. It checks a header against a certificate and the
 //!   ledger before it, a plan against its signer, and a chunk against its plan. A peer whose message fails such a check
-//!   made it up, and is cut off. If signed content is false, its signer is at fault and its relays are not.
+//!   made the content up, and is cut off. If signed content is false, its signer is at fault and its relays are not.
 //! * Messages of one peer never displace another's.
 //! * A node sends a payload unasked at most twice `send_cap` times its size (a payload sent whole: twice `degree`
 //!   times). To a peer that asks it sends at most twice the size.
@@ -66,13 +66,13 @@ use crate::{
     message::{Announced, Message, Part, PayloadId, PeekedMessage, Wants},
 };
 
-/// Batches ahead of the head that are assembled: a node that is further behind fetches.
+/// Maximum number of batches ahead of the head that are assembled: a node that is further behind fetches them.
 const AHEAD_MAX: u64 = 8;
-/// Batches up to the head whose payloads are kept for peers that lack something.
+/// Number of batches up to the head whose payloads are kept for peers that lack something.
 const KEPT: u64 = 8;
-/// How long to leave it to others to tell the remaining peers, and to the leader to spread a batch.
+/// How long this node leaves it to others to announce a batch to the remaining peers, or to spread the batch.
 const LAZY: Duration = Duration::from_millis(150);
-/// How often peers hear again what this node wants: a message may be lost, and they would send nothing for ever.
+/// How often peers hear again what this node wants: if the only such message were lost, they would never send anything.
 const WANTS_EVERY: Duration = Duration::from_secs(5);
 /// Cost of an unreadable message, in useless bytes: a peer of another version sends few.
 const UNREADABLE_BYTES: usize = 1 << 20;
@@ -246,7 +246,7 @@ impl Mesh {
         }
     }
 
-    /// The validators of an epoch, if it is that of the next batch or the one before.
+    /// The validators of an epoch, if it is the epoch of the next batch or the one before that.
     pub(crate) fn set_of(&self, epoch: Epoch) -> Option<Arc<ValidatorSet>> {
         let known = [Some(&self.head.set), self.before.as_ref()].into_iter().flatten();
         known.into_iter().find(|set| set.epoch == epoch).cloned()
@@ -261,7 +261,7 @@ impl Mesh {
             return;
         }
         let is_known = match peeked {
-            // No additions with a number that anybody may have made up.
+            // Only subtracts: anybody may have made the number up, and a sum could overflow.
             PeekedMessage::Batch(number) => self.head.number.since(number) < KEPT,
             PeekedMessage::Chunk(id) => self.places.contains_key(&id),
             PeekedMessage::Notice | PeekedMessage::Other => true,
@@ -284,7 +284,8 @@ impl Mesh {
         }
     }
 
-    /// Takes a peer's wants. The peer asks for this node's when it is new, or has lost what it knew.
+    /// Takes a peer's wants. With `asks`, the peer asks for this node's wants, because it is new or has lost what it
+    /// knew.
     fn peer_wants(&mut self, from: PeerId, wants: Wants, asks: bool, now: Instant) {
         self.peers.entry(from).and_modify(|peer| peer.wants = wants);
         self.charge(from, 0, now);

@@ -1,8 +1,8 @@
 //! [`Payload`]: one payload on its way here and onwards.
 //!
-//! For each useful chunk that arrives, the node sends as many as the configured cap says, to the peers that have got
-//! the fewest. So every sent chunk was checked, the payload moves on before it is whole, and a node sends at most the
-//! cap times its size.
+//! For each useful chunk that arrives, the node sends as many chunks as the configured cap says, to the peers that got
+//! the fewest. So every sent chunk was checked, and the payload moves on before it is whole. A node sends at most the
+//! cap times the payload's size.
 
 use std::collections::BTreeMap;
 
@@ -19,18 +19,19 @@ use crate::message::{Part, PayloadId};
 /// How long the mesh may wait between two useful chunks before it asks a peer. The time that a chunk takes at 8 Mbit/s
 /// is added.
 const PATIENCE: Duration = Duration::from_millis(120);
-/// Chunks of a coded payload that go out when the first one arrives. Measured with 2,000 nodes (`slipnet sim
-/// broadcast`): with none, a batch of 119 KB takes 1.5 times as long at 50 Mbit/s. With twice as many, the mesh sends
-/// more and delivers no sooner.
+/// Maximum number of chunks of a coded payload that go out when the first one arrives. Measured with 2,000 nodes
+/// (`slipnet sim broadcast`): without this burst, a batch of 119 KB takes 1.5 times as long at 50 Mbit/s. With twice as
+/// many, the mesh sends more and delivers no sooner.
 const BURST_CHUNKS: usize = 48;
 /// Maximum bytes of that burst, so that large chunks do not choke an up-link of 50 Mbit/s.
 const BURST_BYTES: usize = 512 << 10;
-/// Chunks that one peer gets on request, in multiples of the number that the payload needs.
+/// Maximum number of chunks that one peer gets on request, in multiples of the number that the payload needs.
 const PULLED_MAX: usize = 2;
-/// The time in which all asking peers together may get the payload's needs once more, beside what the configured cap
-/// gives them at once. Keys are free, and an up-link is not.
+/// All peers that ask may together get at once, for each chunk that the payload needs, as many chunks as the configured
+/// cap says. In each `PULLED_TIME` they may get the needed number once more. Keys are free, and an up-link is not.
 const PULLED_TIME: Duration = Duration::from_millis(500);
-/// Chunks beyond the payload's needs that a peer may send: those in flight when it became complete.
+/// Maximum number of chunks beyond the payload's needs that a peer may send: those that were in flight when the payload
+/// became complete.
 const CHUNKS_SPARE: usize = 8;
 
 /// The state of a payload.
@@ -38,13 +39,13 @@ const CHUNKS_SPARE: usize = 8;
 pub(super) enum State {
     /// Chunks are missing.
     Assembling,
-    /// It is whole, and is being compared with its header.
+    /// The payload is whole, and is being compared with the batch's header.
     Opening,
-    /// It is this node's own, and is being compared with the plan of the node that spreads it.
+    /// The payload is this node's own, and is being compared with the plan of the node that spreads it.
     Lent,
-    /// It is whole.
+    /// The payload is whole.
     Whole,
-    /// It is of no use: nobody should have signed it, or it differs from this node's own.
+    /// The payload is of no use: nobody should have signed it, or it differs from this node's own.
     Over,
 }
 
@@ -89,7 +90,7 @@ pub(super) struct Payload {
     /// The running check or comparison.
     pub(super) job: Option<JobId>,
     pub(super) sides: BTreeMap<PeerId, PeerProgress>,
-    /// Whether something of it was here to be sent; `allowance` counts the chunks that may still be sent unasked.
+    /// Whether any of its chunks could be sent before; `allowance` counts the chunks that may still be sent unasked.
     is_sent: bool,
     allowance: usize,
     /// Chunks that were sent on request.
@@ -170,7 +171,7 @@ impl Payload {
         }
     }
 
-    /// Notes a useful chunk of a peer. Returns when the peer was asked for it, if it was.
+    /// Notes a useful chunk of a peer. Returns when the peer was asked for the chunk, if it was asked.
     pub(super) fn progress(&mut self, from: PeerId, now: Instant) -> Option<Instant> {
         (self.asked, self.repair_at) = (0, now + self.patience);
         let side = self.side(from);
@@ -190,7 +191,7 @@ impl Payload {
         }
     }
 
-    /// Bytes that it holds, or may come to hold while it is coming.
+    /// Bytes that the payload takes here. While it is still coming, the maximum that it may take.
     pub(super) fn held_bytes(&self) -> usize {
         if self.is_coming() { self.codec.held_bytes_max() } else { self.codec.held_bytes() }
     }
@@ -240,7 +241,7 @@ impl Payload {
     }
 
     /// Returns the next chunk to send unasked, and its receiver: one of these peers that can use it. Marked peers come
-    /// first; among equals it is the one that has got the fewest.
+    /// first; among equals, the peer that got the fewest chunks.
     pub(super) fn push(
         &mut self,
         peers: &[(PeerId, bool)],
@@ -277,8 +278,8 @@ impl Payload {
         self.codec.chunks_needed().saturating_sub(has)
     }
 
-    /// Returns a chunk for a peer that asked. `None` if no chunk is useful, if the peer had its share, or if all peers
-    /// together had what may go out by this moment.
+    /// Returns a chunk for a peer that asked. Returns `None` if no chunk is useful, or the peer had its share. Also if
+    /// all peers together had as many chunks as may go out by `now`.
     pub(super) fn pull(
         &mut self,
         peer: PeerId,

@@ -6,13 +6,13 @@ use tokio::time::Instant;
 
 use crate::message::Wants;
 
-/// Maximum number of useless messages that an honest peer may send at once, and, times 16 KiB, most useless bytes. Such chunks were
-/// on their way when their payload became complete here.
+/// Maximum debt of an honest peer. A useless message costs 1, and its useless bytes cost 1 for each `DEBT_BYTES`.
+/// Honest peers send some: chunks that were on their way when their payload became complete here.
 const DEBT_MAX: f64 = 1_024.0;
 const DEBT_BYTES: f64 = 16_384.0;
 /// Debt that is forgiven per second.
 const DEBT_FORGIVEN_PER_SECOND: f64 = 256.0;
-/// How long a peer that sent more is ignored.
+/// How long a peer whose debt exceeded [`DEBT_MAX`] is ignored.
 const MUTED: Duration = Duration::from_secs(10);
 /// A peer that was muted this many times within [`MUTES_TIME`] is cut off; an honest peer never is.
 const MUTES_MAX: u32 = 3;
@@ -36,8 +36,8 @@ pub(super) struct Neighbour {
     pub(super) wants: Wants,
     /// The peer's useful chunks, decaying.
     pub(super) score: f64,
-    /// Payloads that this node began to send to it since it last had one whole, or sent a useful chunk; `None` until it
-    /// did either.
+    /// Payloads that this node began to send to the peer since the peer last had one whole, or sent a useful chunk.
+    /// `None` until the peer did one of these.
     untaken: Option<u32>,
     /// Mean and mean deviation of the time from a pull to its first chunk, in seconds.
     latency: Option<(f64, f64)>,

@@ -61,7 +61,7 @@ impl Mesh {
         let signer = set.validators.get(usize::from(plan.signer)).map(|validator| validator.public_key);
         let is_liar = signer.is_some_and(|signer| self.liars.contains(&signer));
         if is_liar || !batch.has_room(&plan, &set) {
-            // Others may lack the knowledge that is here, and the same payload may come under an honest plan.
+            // The sender may lack what this node knows, and the same payload may come under an honest plan.
             self.charge(from, 0, now);
             return Ok(false);
         }
@@ -79,7 +79,8 @@ impl Mesh {
         Ok(true)
     }
 
-    /// Declines a payload that this node does not assemble. Tells the peer that announced it and would send it.
+    /// Declines a payload that this node does not assemble. Notifies the peer that announced the payload and would send
+    /// it.
     fn decline(&mut self, from: PeerId, (id, part): (PayloadId, Part)) {
         if self.wants.has(part)
             && let Ok(ids) = BoundedVec::new(vec![id])

@@ -45,8 +45,8 @@ impl Mesh {
         due.into_iter().for_each(|id| self.begin_at_source(id));
     }
 
-    /// Asks the peer that was asked least recently. Among equals it prefers peers that claim to have the payload, then
-    /// those that announced it or were told, then the most useful.
+    /// Asks the peer that was asked least recently, of those that know the payload's plan. Among equals it prefers
+    /// peers that claim to have the payload, then those that announced it, then the most useful.
     fn pull(&mut self, id: PayloadId, now: Instant) {
         let Some(batch) = self.places.get(&id).and_then(|number| self.batches.get_mut(number)) else {
             return;

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::message::{Message, Part, PayloadId};
 
-/// How long a notice may take. A peer that sends on after that ignores it.
+/// How long a notice may take to arrive. A peer that still sends after that ignores the notice.
 const NOTICE_TIME: Duration = Duration::from_secs(1);
 
 /// How long a lent payload waits for its leader to serve everybody.
@@ -31,7 +31,7 @@ impl Mesh {
         let Some(payload) = self.payload(&id) else { return self.take_declined(from, id, chunk, now) };
         let (is_within, part, bytes) = (payload.count(from), payload.part, chunk.len());
         if payload.state != State::Assembling || !is_within {
-            // It was on its way when the payload became complete here, or its sender ignores notices.
+            // The chunk was on its way when the payload became complete here, or its sender ignores notices.
             let is_late = payload.ended_at.is_some_and(|at| now - at > NOTICE_TIME);
             self.moved(id, part, |moved| &mut moved.duplicate, bytes);
             if is_late || !is_within {
@@ -58,8 +58,8 @@ impl Mesh {
         self.check(id);
     }
 
-    /// Takes a chunk of a payload that this node does not assemble. Its sender learns that when it announces the
-    /// payload, which is soon.
+    /// Takes a chunk of a payload that this node does not assemble. The sender learns that when it announces the
+    /// payload, which it soon does.
     fn take_declined(&mut self, from: PeerId, id: PayloadId, chunk: &[u8], now: Instant) {
         let batch = self.places.get(&id).and_then(|number| self.batches.get(number));
         let declined_at = batch.and_then(|batch| batch.declined.get(&id));
@@ -120,7 +120,7 @@ impl Mesh {
                 Verdict::Useful(peer) => self.was_useful(peer, id, now),
                 Verdict::Forged(peer) => {
                     self.ban(peer, "it sent a forged chunk, which it should have checked".into(), now);
-                    // Honest chunks that found no place beside it are asked for again.
+                    // Honest chunks that found no room beside the forged one are requested again.
                     if let Some(payload) = self.payload(&id) {
                         payload.repair_at = payload.repair_at.min(now);
                     }
@@ -219,7 +219,7 @@ impl Mesh {
         }
     }
 
-    /// Begins to send at a source, which may send at once all that it ever will.
+    /// Begins to send at a source, which may at once send everything that it will ever send unasked.
     pub(super) fn begin_at_source(&mut self, id: PayloadId) {
         let (degree, cap) = (usize::from(self.config.degree), usize::from(self.config.send_cap));
         let Some(payload) = self.payload(&id) else { return };
@@ -320,7 +320,7 @@ impl Mesh {
         }
     }
 
-    /// Tells the peers that may send chunks of a payload that they need not.
+    /// Stops the peers that may send chunks of a payload: this node needs no more of them.
     fn say_have(&mut self, id: PayloadId) {
         let Some(batch) = self.places.get(&id).and_then(|number| self.batches.get(number)) else { return };
         let Some(payload) = batch.payloads.iter().find(|payload| payload.id == id) else { return };

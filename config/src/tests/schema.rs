@@ -184,8 +184,8 @@ fn refused_by_a_rule(yaml: &str) -> bool {
     rules::check(&config).is_err()
 }
 
-/// Goal: the schema refuses every value of a key that the node refuses, and accepts every value that the node accepts:
-/// every default, and every form of a value.
+/// Goal: for single keys, the schema refuses the values that the node refuses, and accepts those that the node accepts.
+/// These include every default, and every form of a value.
 #[test]
 fn the_schema_agrees_with_the_node() {
     let validator = jsonschema::validator_for(&schema()).unwrap();

@@ -1,8 +1,8 @@
 //! Masks secrets in texts that people read: `config show`, errors, logs, bundles for support. Code that prints an
 //! operator's text uses this module.
 //!
-//! It prefers to hide too much rather than too little. It treats everything before the last `@` of a URL as
-//! credentials, because a password may have an unencoded `/` or `@`.
+//! The module hides too much rather than too little. It treats everything before the last `@` of a URL as credentials,
+//! because a password may have an unencoded `/` or `@`.
 
 use std::borrow::Cow;
 
@@ -72,7 +72,7 @@ pub fn mask_line(line: &str) -> String {
     }
 }
 
-/// Returns where a value begins whose key, before a colon, names a secret; `None` without such a value.
+/// Returns the start of the value whose key, before a colon, names a secret; `None` if the line has no such key.
 fn secret_from(line: &str) -> Option<usize> {
     let is_of_name = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_');
     let names = |at: &usize| {
@@ -110,7 +110,7 @@ fn quoted_length(before: &str, behind: &str) -> Option<usize> {
     let opened = before.trim_end_matches(is_of_scheme);
     let quote = opened.chars().next_back().filter(|c| matches!(c, '"' | '`'))?;
     if opened[..opened.len() - 1].ends_with('\\') {
-        // A text within a text: its closing quote is escaped too.
+        // An escaped quote opens a text within a text, and its closing quote is escaped too.
         return None;
     }
     let mut is_escaped = false;

@@ -78,7 +78,7 @@ impl YamlError {
         self.is_of_a_value
     }
 
-    /// Returns the message with the word at its place: the parser only names the types of numbers.
+    /// Returns the message with the word at the error's place, unless it already quotes a word.
     pub fn found(self, word: &str) -> String {
         if self.is_of_a_value && !self.message.contains('`') && !word.is_empty() {
             return format!("{}, found `{word}`", self.message);

@@ -61,8 +61,7 @@ fn snippet(shown: &str, line: u64, before: usize, width: usize) -> String {
     format!("{indent} |\n{number} | {shown}\n{indent} | {}{}", " ".repeat(before), "^".repeat(width))
 }
 
-/// Whether a line is part of the value of a key that names a secret, that is, such a key is on a less indented line
-/// above.
+/// Whether a line is part of the value of a key that names a secret: such a key is on a less indented line above.
 fn is_below_secret(text: &str, above: usize, quoted: &str) -> bool {
     // An item may have the same indentation as the key of its list.
     let mut least = indent(quoted) + usize::from(quoted.trim_start().starts_with('-'));
@@ -94,8 +93,8 @@ mod tests {
         assert_eq!(place.snippet, format!("  |\n1 | a: https://***@host, b: 1\n  | {}^", " ".repeat(24)));
     }
 
-    /// Goal: neither the word that an error repeats nor the length of its caret reveals a password, even if YAML's
-    /// quotes allow a `#` or a comma in it.
+    /// Goal: the word that an error repeats and the length of its caret reveal no password, even if the password has a
+    /// `#` or a comma within YAML's quotes.
     #[test]
     fn words_and_carets_tell_no_password() {
         for (line, column, word, caret) in [

@@ -1,4 +1,4 @@
-//! From equal tokens to a certificate.
+//! Votes once enough executors report equal tokens, and certifies a batch once a quorum has voted.
 
 use slipstream_types::{BatchNumber, Certificate, Digest, LedgerInfo};
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Core {
-    /// Whether statements of that view and number count now.
+    /// Whether statements of this view and number count now.
     fn is_open(&self, view: View, number: BatchNumber) -> bool {
         let open = self.decisions.last.next()..=self.decisions.last.after(WINDOW);
         (view == self.view.number || lacks(Fault::AnyView))
@@ -57,7 +57,7 @@ impl Core {
             Some(_) => {}
             None if vote.ballot.is_prepared_by(&domain, &key, &vote.signature) => {
                 slot.prepares.insert(from, vote);
-                // It votes again, even if the status that would say so is lost.
+                // The vote shows that its sender is no longer silent. The status that reports this may be lost.
                 if let Some(status) = self.others.heard.get_mut(&from) {
                     status.silence = None;
                 }
@@ -107,7 +107,7 @@ impl Core {
         }
     }
 
-    /// Signs what it can sign of the next batch, and takes each decision that has a quorum.
+    /// Signs the votes that it can sign on the next batch, and takes each decision that has a quorum.
     pub(crate) fn agree(&mut self) {
         loop {
             let number = self.decisions.last.next();
@@ -138,10 +138,11 @@ impl Core {
         {
             return;
         }
-        // After a restart it repeats the vote that it signed.
+        // After a restart this validator repeats the vote that it signed.
         let Some(token) = signed.map(|it| it.token).or_else(|| self.candidate(number)) else { return };
         let ballot = Ballot { view: self.view.number, number, token };
-        // What a view adopts is on record since the view began, and nothing was signed in the view before.
+        // The record has had the view's adopted outcome since the view began. Before that, nothing was signed in the
+        // view.
         let is_free = signed.is_some() || self.term.adopted.is_some() || lacks(Fault::ForgetKeptPrepares);
         if !is_free && self.memory.may_have_prepared.contradicts(&ballot) {
             return self.complain();
@@ -174,8 +175,8 @@ impl Core {
         self.is_protected(number, differ, all).then_some(token)
     }
 
-    /// Eve's extra protection: after enough clean decisions, waits for all executors' tokens, and complains if one
-    /// differs.
+    /// Eve's extra protection: after enough decisions without a divergence, waits for all executors' tokens, and
+    /// complains if one differs.
     fn is_protected(&mut self, number: BatchNumber, differ: bool, all: bool) -> bool {
         let after = self.settings.protect_after;
         if after == 0 || self.seen.clean < after {
@@ -249,7 +250,7 @@ impl Core {
         self.rotate();
     }
 
-    /// Moves the last decision to `decided`, and drops what that settles.
+    /// Moves the last decision to `decided`, and drops the state that this settles.
     pub(crate) fn progress(&mut self, decided: BatchNumber) {
         self.decisions.last = decided;
         self.term.slots.retain(|number, _| *number > decided);
@@ -266,8 +267,8 @@ impl Core {
         self.end_complaint();
     }
 
-    /// Hands out batches that are decided and executed, in order. Fetches the outcome of a batch that was executed
-    /// differently, or late.
+    /// Hands out decided and executed batches, in order. Fetches the outcome of a batch that was executed differently,
+    /// or late.
     pub(crate) fn settle(&mut self) {
         while let Some((&number, certificate)) = self.decisions.pending.first_key_value() {
             let outcome = self.execution.outcomes.get(&number).map(|(_, info)| info.digest());
@@ -280,7 +281,8 @@ impl Core {
                     self.output(Output::Commit(certificate));
                 }
                 Some(_) => {
-                    // A validator that got another order than the others did not execute wrongly.
+                    // If the primary sent two orders, this validator may have executed the other one. That is no wrong
+                    // execution.
                     let is_primary = |author: Seat, view: View| self.set.primary(view) == author;
                     let is_its_lie = |(author, view, lie): &(Seat, View, BatchNumber)| {
                         *lie == number && is_primary(*author, *view)
@@ -293,14 +295,14 @@ impl Core {
                     self.execution.orders.remove(&number);
                     self.rollback(number.before(1));
                 }
-                // It is being executed here, or will be.
+                // The batch is being executed here, or will be.
                 None if self.execution.orders.contains_key(&number) => return,
                 None => {
                     // If a later batch is decided too, this validator is late: it catches up faster without executing.
                     let is_late = self.decisions.overdue == Some(number) || self.decisions.pending.len() > 1;
                     if is_late && number == self.top().next() && self.decisions.fetching != Some(number) {
                         let certificate = Box::new(certificate.clone());
-                        // Work in progress must not bring another outcome of that number.
+                        // Otherwise work in progress could bring another outcome of that number.
                         self.rollback(self.top());
                         self.decisions.fetching = Some(number);
                         self.effects.push_back(Effect::Fetch { certificate });

@@ -11,14 +11,14 @@ use crate::{
     state::{Phase, Term},
 };
 
-/// Maximum number of doublings of patience that fit a number of milliseconds. Patience has no other bound: however slow the machines
-/// and the links are, some view outlasts them.
+/// Maximum number of doublings of patience. It keeps the number of milliseconds in range. It is far beyond any real
+/// delay: however slow machines and links are, some view outlasts them.
 const DOUBLINGS_MAX: u32 = 32;
-/// A century, which clocks can still add to the present.
+/// The longest patience, in milliseconds: a century, which a clock can still add to the present time.
 const PATIENCE_MS_MAX: u64 = 100 * 365 * 24 * 3_600_000;
 /// Stalls that by themselves end a primary's term. A stall is two ticks of [`Timer::Tell`] without a decision, though a
-/// batch is due. A primary that takes almost the whole patience, 2 s, loses its view to stalls within 10 s. One that
-/// takes half a second for a full batch has no stall.
+/// batch is due. A primary that takes almost the whole patience, 2 s, loses its view to stalls within 10 s. A primary
+/// that takes half a second for a full batch has no stall.
 const WAITS_MAX: u64 = 8;
 
 impl Core {
@@ -32,9 +32,9 @@ impl Core {
         self.hear_complaints();
     }
 
-    /// Ends this validator's complaint after a decision, or once its cause is over. Otherwise one more complaint would
-    /// end the view much later. The complaint continues while `max(u, r) + 1` others are neglected, one of which is
-    /// honest.
+    /// Ends this validator's complaint after a decision, or once its cause is over. A complaint that stayed would let
+    /// one more complaint end the view much later. The complaint continues while `max(u, r) + 1` others are neglected,
+    /// one of which is honest.
     pub(crate) fn end_complaint(&mut self) {
         let neglected = self
             .others
@@ -49,7 +49,7 @@ impl Core {
         }
     }
 
-    /// Asks for the next primary once this one has had its share of decisions.
+    /// Asks for the next primary once the present one has had its share of decisions.
     pub(crate) fn rotate(&mut self) {
         let rotate = self.settings.rotate_after;
         if rotate > 0 && self.term.decided >= rotate && !self.is_over() {
@@ -59,8 +59,8 @@ impl Core {
 
     /// Counts a stall: nothing was decided for two ticks of [`Timer::Tell`], though a batch is due. A stall shortens
     /// the primary's term, so a primary just faster than patience keeps its view for fewer batches. Until the first
-    /// decision after a view change, patience alone counts. It doubles until it outlasts whatever batches take here,
-    /// and a term that ends earlier would defeat that.
+    /// decision after a view change, patience alone counts. Patience doubles until it outlasts the time that a batch
+    /// takes here. A term that ends earlier would defeat that.
     pub(crate) fn wait(&mut self) {
         if self.view.attempts > 0 {
             return;
@@ -91,7 +91,7 @@ impl Core {
         self.view.complains = false;
         self.view.attempts = self.view.attempts.saturating_add(1);
         self.drop_view();
-        // The next view may adopt a prepared outcome; everything above goes.
+        // The next view may adopt the next batch's outcome. Everything above that batch is dropped.
         self.rollback(self.decisions.last.next());
         self.reset_patience();
         self.say_change();
@@ -152,7 +152,7 @@ impl Core {
         self.try_new_view();
     }
 
-    /// Follows an honest validator to a later view. A quorum's complaints led it there.
+    /// Follows an honest validator to a later view. A quorum's complaints led that validator there.
     fn follow_changes(&mut self) {
         let others = self.others.changes.iter().filter(|(seat, _)| **seat != self.seat);
         let mut views: Vec<_> = others.map(|(_, change)| change.view).collect();
@@ -166,7 +166,7 @@ impl Core {
         }
     }
 
-    /// Begins this validator's own view once a quorum has sent view changes.
+    /// Begins the view that this validator leads, once a quorum has sent view changes.
     fn try_new_view(&mut self) {
         if !self.is_changing() || !self.is_primary() || self.is_silent() {
             return;

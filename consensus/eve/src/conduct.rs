@@ -14,26 +14,26 @@ use crate::{
 };
 
 impl Core {
-    /// Hashes what decides this validator's next steps, between two steps of its driver. Two validators with equal
-    /// hashes sign, commit and fetch alike, apart from who signed a quorum.
+    /// Hashes the state that decides this validator's next steps. Call it between two steps of the driver. Two
+    /// validators with equal hashes sign, commit and fetch alike, apart from who signed a quorum.
     ///
-    /// The hash leaves out what has no effect:
+    /// The hash leaves out state that has no effect:
     ///
     /// * key, set, domain and settings, which do not change;
     /// * the signers of a quorum: any quorum on one statement has the same effect;
-    /// * the votes that led to its prepare once it prepared, and to its commit once it committed: it does each once.
-    ///   Executors may make it forget what another token stood for, which only keeps it from committing;
-    /// * how a view began, once it has. Also the view changes of those that left for it, unless this validator is to
-    ///   begin it. A second view change could only teach a decision, which arrives by itself;
+    /// * the votes that led to this validator's prepare or commit, once it has sent that vote: it sends each once.
+    ///   Executors may make it forget another token's ledger info, which only keeps it from committing;
+    /// * the messages that began a view, once it has begun. Also the view changes of validators that left for the view,
+    ///   unless this validator is the one to begin it. A second view change could add only a decision, which also
+    ///   arrives by itself;
     /// * links, certificates and doubts of committed batches;
     /// * `attempts`, which sets how long a timer runs, and `careful_to`, which sets how a batch is executed;
-    /// * `tick`, but for the muted seats: it limits repetition between two ticks of
-    ///   [`Timer::Tell`]. Model checkers let that timer tick twice at a time, and let nobody send
-    ///   more than a core takes between the ticks;
-    /// * `generation`, which tells results of rolled-back work apart: model checkers end work at once;
+    /// * `tick`, except its muted seats. It limits repetition between two ticks of [`Timer::Tell`]. Model checkers let
+    ///   that timer tick twice at a time, and let nobody send more than a core takes between the ticks;
+    /// * `generation`, which marks the results of rolled-back work: in a model checker, work ends at once;
     /// * `divergences` and `convicted`, which are for the operator;
-    /// * `clean`, and the term's count of decisions, for protection and rotation, which must be off (`protect_after` and
-    ///   `rotate_after` 0).
+    /// * `clean` and the term's count of decisions. They serve protection and rotation, which must be off
+    ///   (`protect_after` and `rotate_after` 0).
     pub fn hash_conduct(&self, hasher: &mut impl Hasher) {
         let head = self.head.number;
         (

@@ -1,14 +1,14 @@
 //! [`Core`]: one validator's decisions, without I/O, threads or clock.
 //!
-//! Events go in through `handle_…(event, now)`. Effects come out of [`Core::poll_effect`], and the time of the next call
-//! comes out of [`Core::poll_timeout`]. So a simulator runs the same core that ships, and the same events give the same
-//! decisions. What rests on a durable record comes out of [`Core::poll_flush`].
+//! Events go in through `handle_…(event, now)`. Effects come out of [`Core::poll_effect`], and the time of the next
+//! call comes out of [`Core::poll_timeout`]. So a simulator runs the same core that ships, and the same events give the
+//! same decisions. Outputs that need a durable record come out of [`Core::poll_flush`].
 //!
 //! Call order: after every `handle_…` the driver takes and performs effects in order until none is left. Then it asks
 //! for a flush, unless the record of the last one is still being written, and for the timeout. It calls
-//! [`Core::handle_timeout`] at that time or later; an earlier call changes nothing. `now` never decreases between calls,
-//! but it may stay the same. Each [`Core::handle_timeout`] fires one timer, so the next timeout may have come too.
-//! Without a timeout, only an event can change anything.
+//! [`Core::handle_timeout`] at that time or later; an earlier call changes nothing. `now` never decreases between
+//! calls, but it may stay the same. Each [`Core::handle_timeout`] fires one timer, so the next timeout may already have
+//! come. Without a timeout, only an event can change anything.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -129,7 +129,7 @@ impl Core {
     fn resume(&mut self, decided: Vec<Certificate>, outcomes: Vec<Outcome>, kept: Vec<KeptOutcome>) {
         self.timers.set(Timer::Tell, TELL_MS);
         for certificate in decided {
-            // Decided before the crash, but not committed.
+            // The batch was decided before the crash, but not committed.
             if certificate.info.number == self.decisions.last.next() {
                 self.decide(certificate);
             }
@@ -144,8 +144,8 @@ impl Core {
         self.advance();
     }
 
-    /// Call once, before any other input, if the driver starts some time after it made the core: deadlines count from
-    /// now on.
+    /// Makes the deadlines count from `now`. A driver that starts some time after it made the core calls this once,
+    /// before any other input.
     pub fn handle_start(&mut self, now: Instant) {
         self.timers.start(now);
     }
@@ -220,7 +220,7 @@ impl Core {
     }
 
     /// Sets whether the view's primary omits transactions that it should order. While it does, this validator
-    /// complains, whatever is decided meanwhile.
+    /// complains, even if batches are decided.
     pub fn handle_neglect(&mut self, is_neglected: bool, now: Instant) {
         self.timers.note(now);
         let is_neglected = is_neglected && !self.is_changing();
@@ -260,7 +260,7 @@ impl Core {
         let is_silent = self.is_silent();
         if std::mem::replace(&mut self.memory.was_silent, is_silent) && !is_silent {
             self.speak();
-            // The others still know it as silent.
+            // The other validators still take this one for silent.
             self.tell(Receivers::Others);
         }
         self.agree();

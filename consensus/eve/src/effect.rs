@@ -48,8 +48,8 @@ pub struct Work {
     pub view: View,
     /// Number of the batch.
     pub number: BatchNumber,
-    /// Whether to execute one transaction after the other, whatever the configuration: parallel results have diverged,
-    /// or may have.
+    /// Whether to execute one transaction after the other, even if the configuration allows parallel execution.
+    /// Parallel results have diverged, or may have.
     pub sequential: bool,
 }
 
@@ -67,9 +67,9 @@ pub enum Timer {
 /// An output that rests on a record. The driver emits it only once that record is durable.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Output {
-    /// Send the message. The driver sends body and hints beside an [`Message::Order`].
+    /// Send the message. With a [`Message::Order`] the driver also sends the body and the hints.
     Send(Receivers, Message),
-    /// Commit the outcome that is held, or was fetched, for this certificate.
+    /// Commit the held or fetched outcome that this certificate decides.
     Commit(Box<Certificate>),
     /// Keep the evidence and report it to the operator.
     Convict(Evidence),
@@ -101,6 +101,6 @@ pub enum NoOutcome {
     Refused,
     /// The head moved meanwhile: `handle_committed` follows.
     Overtaken,
-    /// Its body is not here, or no longer: it is requested again.
+    /// The order's body is missing here, or was dropped. It is requested again.
     Missing,
 }

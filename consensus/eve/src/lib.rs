@@ -17,34 +17,34 @@
 //! execute later ones. A view ends only when a quorum complains about it. Every retransmission answers a [`Status`].
 //!
 //! [`Core`] is one validator, without store, clock, lock, task or thread. Events go in through `handle_…(event, now)`.
-//! Effects come out of [`Core::poll_effect`], what to emit once a record is durable out of [`Core::poll_flush`], and the
+//! Effects come out of [`Core::poll_effect`], outputs that need a durable record out of [`Core::poll_flush`], and the
 //! time of the next call out of [`Core::poll_timeout`].
 //!
 //! # Why no two batches of one number are certified
 //!
-//! Let `T` be decided at number `k` in view `v`: a quorum (`n - u`) committed to it. The honest of them first recorded that a
-//! quorum prepared it. Two quorums share `r + 1` validators, one of them honest.
+//! Let `T` be decided at number `k` in view `v`: a quorum (`n - u`) committed to it. Its honest members first recorded
+//! that a quorum had prepared `T`. Two quorums share `r + 1` validators, one of them honest.
 //!
 //! 1. *In one view* a quorum cannot prepare two outcomes of one number. The quorums would share an honest validator,
-//!    which would have signed two prepares of one number and view. Before it sends a prepare, the prepare is on record,
-//!    its driver keeps the outcome, or the view adopted the outcome. In each case it finds out after a restart what it
-//!    may have sent.
+//!    which would have signed two prepares of one number and view. A validator sends a prepare only in three cases: the
+//!    prepare is on record, the driver keeps the outcome, or the view adopted the outcome. In each case the validator
+//!    finds out after a restart what it may have sent.
 //! 2. *In a later view* `w`, by induction over the views between, a quorum prepares only `T` at `k`. View `w` begins
-//!    with the view changes of a quorum that left all views below `w`. An honest validator of it committed to `T` in
-//!    `v`, before it left `v`. So its view change names a decision of `k` or above, or an outcome prepared at `k` or
-//!    above in a view from `v` on. If that outcome is of `k`, it is `T` by the induction. If it is above `k`, then `k`
-//!    is decided, because honest validators prepare only on decided batches. Either way [`NewView::prepared`] and
-//!    [`NewView::decided`] leave only `T` to prepare at `k`.
+//!    with the view changes of a quorum that left all views below `w`. One honest validator of that quorum committed to
+//!    `T` in `v`, before it left `v`. So its view change names a decision at `k` or above, or an outcome prepared at
+//!    `k` or above in a view from `v` on. An outcome prepared at `k` is `T` by the induction. If the outcome is above
+//!    `k`, then `k` is decided, because honest validators prepare only on decided batches. Either way
+//!    [`NewView::prepared`] and [`NewView::decided`] leave only `T` to prepare at `k`.
 //! 3. A prepared batch has an outcome that some honest validator can show. `max(u, r) + 1` executors sent its token,
 //!    and one of them is honest. That one made the outcome durable before it sent the token, and keeps it until the
 //!    number is decided and committed.
 //!
 //! # Why the chain makes progress
 //!
-//! Assume that at most `u` validators fail. A validator that expects a batch and gets none complains. `max(u, r) + 1` complaints
-//! make everybody complain, and a quorum of complaints ends the view. Patience doubles with every view without a decision, so views
-//! eventually outlast message delays. Of `n` views in a row, each validator leads one. A lone complaint ends no view: its validator
-//! stays until a quorum complains.
+//! Assume that at most `u` validators fail. A validator that expects a batch and gets none complains. `max(u, r) + 1`
+//! complaints make everybody complain, and a quorum of complaints ends the view. Patience doubles with every view
+//! without a decision, so views eventually outlast message delays. Each validator leads one of `n` views in a row. A
+//! lone complaint ends no view: its validator stays until a quorum complains.
 //!
 //! # One validator by hand
 //!

@@ -44,7 +44,7 @@ impl Order {
     }
 }
 
-/// An order with its primary's signature. Two of one number and view convict the primary.
+/// An order with its primary's signature. Two different signed orders of one number and view convict the primary.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct SignedOrder {
     /// The order that the primary signed.
@@ -67,8 +67,8 @@ impl SignedOrder {
     }
 }
 
-/// The subject of a vote. Its token is [`LedgerInfo::digest`], which through the accumulator binds every header up to the batch:
-/// Eve's token chain.
+/// The subject of a vote. The token is [`LedgerInfo::digest`], which binds every header up to the batch, through the
+/// accumulator. This is Eve's token chain.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Ballot {
     /// The view in which the vote counts.
@@ -108,7 +108,7 @@ pub struct Vote {
     pub signature: Signature,
 }
 
-/// An executor's outcome of an order. It carries the order, so that every validator learns of a contradicting one.
+/// An executor's outcome of an order. It carries the order, so every validator notices a contradicting order.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Verify {
     /// The order that was executed.
@@ -117,12 +117,12 @@ pub struct Verify {
     pub before: Digest,
     /// The ledger info after its execution.
     pub info: LedgerInfo,
-    /// How long the executor took, in milliseconds, so that the primary orders only what a quorum can bear. Validators
-    /// do not agree on it. The driver sets it, 0 if it does not know.
+    /// How long the executor took, in milliseconds. From it the primary learns how much a quorum can bear. Validators
+    /// do not agree on this value. The driver sets it, to 0 if the time is unknown.
     pub took_ms: u32,
 }
 
-/// Proof that a quorum prepared a batch in one view: that view cannot have decided another.
+/// Proof that a quorum prepared a batch in one view: that view cannot have decided another batch of the number.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Prepared {
     /// The view in which a quorum prepared it.
@@ -153,7 +153,7 @@ impl Prepared {
     }
 }
 
-/// A validator's statement that it has left all views below one, with what it knows of them.
+/// A validator's statement that it has left all views below `view`. It shows what was decided and prepared in them.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct ViewChange {
     /// The view that the validator goes to.
@@ -182,7 +182,7 @@ impl ViewChange {
         ViewChange { view, seat, decided, prepared, signature: key.sign(said.as_bytes()) }
     }
 
-    /// Whether the validator signed it, and its proofs hold.
+    /// Whether the validator signed this statement, and the proofs in it hold.
     pub fn is_valid(&self, set: &ValidatorSet, domain: &Digest) -> bool {
         let Some(validator) = set.validators.get(usize::from(self.seat)) else { return false };
         let content = (self.view, self.seat, &self.decided, &self.prepared);
@@ -228,12 +228,13 @@ impl NewView {
             && self.changes.iter().all(|it| it.view == self.view && it.is_valid(set, domain))
     }
 
-    /// The last prepared outcome, if it is above the highest decision. The view must begin with it; its primary has no
-    /// choice.
+    /// The last prepared outcome, if it is above the highest decision. The view must begin with this outcome; its
+    /// primary has no choice.
     ///
     /// A quorum committed to each batch that an earlier view decided. That quorum and this one share more validators
-    /// than may lie. So an honest validator of both says here that the batch is prepared or decided. A prepared batch
-    /// also proves that those below it are decided, because honest validators prepare no batch earlier.
+    /// than may lie. So an honest validator is in both, and its view change shows the batch as prepared or decided. A
+    /// prepared batch also proves that the batches below it are decided: honest validators prepare a batch only after
+    /// that.
     pub fn prepared(&self) -> Option<&Prepared> {
         let decided = self.decided().map(|certificate| certificate.info.number);
         let prepared = self.changes.iter().filter_map(|change| change.prepared.as_ref());
@@ -253,7 +254,7 @@ impl NewView {
     }
 }
 
-/// A validator's progress. Receivers send it what it lacks; that is the only retransmission.
+/// A validator's progress. Receivers send that validator what it lacks. These answers are the only retransmission.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Status {
     /// The view that the validator is in.
@@ -264,9 +265,9 @@ pub struct Status {
     pub complains: bool,
     /// The last decision that the validator knows.
     pub decided: BatchNumber,
-    /// The last number up to which the validator has each outcome or order.
+    /// The validator has the outcome or the order of every batch up to this number.
     pub ordered: BatchNumber,
-    /// Whether the validator complains about what the primary omits from its batches. No decision ends that.
+    /// Whether the validator complains about transactions that the primary omits. No decision ends this complaint.
     pub neglected: bool,
     /// Why the validator signs nothing, or `None` if it signs.
     pub silence: Option<Silence>,
@@ -297,8 +298,8 @@ pub enum Evidence {
     Orders(Box<[SignedOrder; 2]>),
     /// A validator prepared two outcomes of one number in one view.
     Prepares(Seat, Box<[Vote; 2]>),
-    /// A validator committed to two outcomes of one number in one view. A commit names its number only by the ledger
-    /// info.
+    /// A validator committed to two outcomes of one number in one view. A commit signs the ledger info's digest, so the
+    /// evidence adds the ledger info, which has the number.
     Commits(Seat, View, Box<[(LedgerInfo, Signature); 2]>),
 }
 
@@ -349,7 +350,7 @@ impl Evidence {
     }
 }
 
-/// A message from one core to another. An order's body and hints travel beside it.
+/// A message from one core to another. An order's body and hints are sent with it, outside this type.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Message {
     /// The primary's order to execute a batch next.
@@ -362,7 +363,7 @@ pub enum Message {
     Commit(Vote),
     /// Proof that a quorum committed to this outcome.
     Decided(Box<Certificate>),
-    /// A validator's statement when it leaves for a view.
+    /// A validator's statement that it has left for a later view.
     ViewChange(Box<ViewChange>),
     /// A primary's message that begins its view.
     NewView(Box<NewView>),

@@ -9,8 +9,8 @@ use crate::{
 
 /// Maximum number of contradictions that are kept and reported.
 const CONVICTED_MAX: usize = 64;
-/// Maximum number of costly messages of one validator in [`TELL_MS`](crate::limits::TELL_MS): those that cost many signature checks,
-/// or many answers.
+/// Maximum number of costly messages of one validator in [`TELL_MS`](crate::limits::TELL_MS). A costly message causes
+/// many signature checks, or many answers.
 const COSTLY_MAX: u8 = 16;
 
 impl Core {
@@ -22,8 +22,8 @@ impl Core {
         *cost <= COSTLY_MAX
     }
 
-    /// Ignores a validator until the next [`Timer::Tell`](crate::Timer::Tell). It failed a check that costs more than
-    /// it costs to fail it.
+    /// Ignores a validator until the next [`Timer::Tell`](crate::Timer::Tell). Its message failed a check that costs
+    /// this validator more than the message cost its sender.
     pub(crate) fn mute(&mut self, from: Seat) {
         self.tick.muted.insert(from);
     }

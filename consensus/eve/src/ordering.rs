@@ -43,7 +43,7 @@ impl Core {
     }
 
     /// Takes a wanted order that the view's primary sent without the body that it names. A primary could send any
-    /// number of those.
+    /// number of such orders.
     pub fn handle_misfit(&mut self, signed: &SignedOrder, now: Instant) {
         self.timers.note(now);
         let number = signed.order.number;
@@ -56,8 +56,8 @@ impl Core {
         self.advance();
     }
 
-    /// Refuses an order that no honest primary would have sent. Neither it nor what follows it is executed in this
-    /// view.
+    /// Refuses an order that no honest primary would have sent. Neither this order nor its successors are executed in
+    /// this view.
     fn refuse(&mut self, number: BatchNumber) {
         self.drop_orders(number);
         self.term.refused = Some(number);
@@ -81,7 +81,7 @@ impl Core {
             !self.is_changing() && order.order.view == self.view.number && number > self.decisions.last;
         if self.execution.working != Some(work) {
             // A rollback removed the outcome below. But this outcome is on disk, and a restart would announce it. So no
-            // other may be announced.
+            // other outcome of this number may be announced.
             if is_open
                 && !self.execution.orders.contains_key(&number)
                 && !self.execution.outcomes.contains_key(&number)
@@ -102,7 +102,7 @@ impl Core {
         self.advance();
     }
 
-    /// Call when an order was executed and its outcome is durable, or when it has none.
+    /// Call when an order was executed and its outcome is durable, or when the order has no outcome.
     pub fn handle_executed(&mut self, work: Work, result: Result<LedgerInfo, NoOutcome>, now: Instant) {
         self.timers.note(now);
         if self.execution.working != Some(work) {
@@ -139,7 +139,7 @@ impl Core {
         self.advance();
     }
 
-    /// Call when the store has another head.
+    /// Call when the store has a new head.
     pub fn handle_committed(&mut self, head: LedgerInfo, now: Instant) {
         self.timers.note(now);
         let number = head.number;
@@ -178,12 +178,12 @@ impl Core {
             self.keep(order);
         }
         if let Some(number) = doubtful {
-            // The primary announced one of them, and nothing says which.
+            // The primary announced one of the contradicting orders, and nothing says which.
             self.drop_orders(number);
         }
         for Outcome { order, info } in outcomes {
             let is_next = info.number == self.top().next() && info.epoch == epoch;
-            // A decided one may be of an earlier view.
+            // A decided outcome may be of an earlier view.
             if is_next
                 && (info.number <= self.decisions.last
                     || self.execution.orders.get(&info.number) == Some(&order))
@@ -223,7 +223,7 @@ impl Core {
         Some(Verify { order, before, info: info.clone(), took_ms: 0 })
     }
 
-    /// Sends the outcomes that it withheld while it did not know what it had signed.
+    /// Sends the outcomes that this validator withheld while it did not know what it had signed.
     pub(crate) fn speak(&mut self) {
         let numbers: Vec<_> = self.execution.outcomes.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.verify(number));
@@ -269,7 +269,7 @@ impl Core {
         }
     }
 
-    /// Drops the orders from that number on: they are not executed.
+    /// Drops the orders from that number on, so that they are not executed.
     fn drop_orders(&mut self, from: BatchNumber) {
         self.execution.orders.retain(|number, _| *number < from);
         self.term.spent = true;

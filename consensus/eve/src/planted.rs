@@ -36,8 +36,8 @@ pub enum Fault {
     AnyView,
     /// A view begins without the outcome that was prepared before.
     IgnorePrepared,
-    /// Of two outcomes of one number, a view adopts that of the lower view. Views so rarely prepare two that a test
-    /// makes them.
+    /// Of two outcomes of one number, a view adopts that of the lower view. A number rarely has two prepared outcomes,
+    /// so a test makes them.
     AdoptLower,
     /// Of two outcomes of one number, a view adopts the one that the last seat shows.
     AdoptLast,
@@ -63,7 +63,7 @@ pub fn plant(fault: Option<Fault>) {
     PLANTED.set(fault);
 }
 
-/// Whether the defence is removed; never outside tests.
+/// Whether the defence is removed. Always `false` without tests and without the feature `planted`.
 pub(crate) fn lacks(fault: Fault) -> bool {
     #[cfg(any(test, feature = "planted"))]
     return PLANTED.get() == Some(fault);

@@ -1,4 +1,4 @@
-//! What a driver may ask a [`Core`] at any time.
+//! The queries that a driver may make to a [`Core`] at any time.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -48,8 +48,8 @@ impl Core {
     }
 
     /// The last batch that this validator knows to be decided, or may have helped to decide by its vote. `None` while
-    /// it does not know its votes. The number survives restarts, because the record keeps a prepared batch before any
-    /// vote to commit it.
+    /// this validator does not know its votes. The number survives restarts, because the record keeps a prepared batch
+    /// before any vote to commit it.
     pub fn voted(&self) -> Option<BatchNumber> {
         let prepared =
             self.memory.prepared.as_ref().map_or(BatchNumber::GENESIS, |prepared| prepared.info.number);

@@ -8,25 +8,25 @@ use crate::{
     message::{Ballot, Prepared, View},
 };
 
-/// A validator's durable state, written before it says anything that follows from it. The driver keeps announced
-/// outcomes beside it.
+/// A validator's durable state, written before the validator sends anything that depends on it. The driver stores
+/// announced outcomes separately.
 ///
-/// One `prepare` suffices. An earlier one is of a lower view, in which this validator signs no more, or of a lower
-/// number, which is decided. A commit needs no field: it follows from `prepared`, of which a view has one for each
-/// number. The beginning of a view is recorded together with what the view adopts, and so before the view's first
-/// prepare.
+/// One `prepare` suffices. An earlier prepare is of a lower view, in which this validator signs no more, or of a lower
+/// number, which is decided. A commit needs no field: it follows from `prepared`, because a view prepares at most one
+/// outcome of each number. The beginning of a view is recorded together with the outcome that the view adopts, before
+/// the view's first prepare.
 ///
-/// A record is written when it forbids more than the last one that was written. In a calm view that is once for each
-/// batch, before the commit. What a validator prepares then is the outcome that its driver keeps. After a restart it
-/// prepares no other outcome of that view and number. A decision alone forces no record either: until the next record,
-/// `prepared` stands for it.
+/// A record is written when it forbids more than the last written one. In a view without faults that is once for each
+/// batch, before the commit. The prepare then needs no record, because the driver keeps the prepared outcome. After a
+/// restart the validator prepares no other outcome of that view and number. A decision alone forces no record either:
+/// until the next record, `prepared` stands for it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Record {
-    /// The epoch of all other fields but `voted`.
+    /// The epoch of all other fields except `voted`.
     pub epoch: Epoch,
     /// The view that the validator is in.
     pub view: View,
-    /// Whether the views below are left and this one has not begun.
+    /// Whether the validator has left the views below and waits for this one to begin.
     pub changing: bool,
     /// The last prepare that was signed, unless the driver keeps its outcome.
     pub prepare: Option<Ballot>,
@@ -35,11 +35,12 @@ pub struct Record {
     /// The outcome that the view must decide first. It is recorded with the beginning of the view, before any prepare of the
     /// view.
     pub adopted: Option<Prepared>,
-    /// The votes that it may have signed before it lost its data.
+    /// The votes that the validator may have signed before it lost its data.
     pub amnesia: Option<Amnesia>,
-    /// The last decision and the uncommitted ones before it. After a power cut everywhere, nobody else may have them.
+    /// The last decision and the uncommitted decisions before it. After a power cut at all validators, this may be
+    /// their only copy.
     pub decided: BoundedVec<Certificate, RECENT_MAX>,
-    /// The highest number that it has signed for, in this epoch or an earlier one.
+    /// The highest number that the validator has signed for, in this epoch or an earlier one.
     pub voted: BatchNumber,
 }
 
@@ -54,7 +55,8 @@ pub struct Amnesia {
 }
 
 impl Record {
-    /// The highest batch that this validator may have signed for, or knows to be decided. A ledger that ends below has lost data.
+    /// The highest batch that this validator may have signed for, or knows to be decided. A ledger that ends below that
+    /// batch has lost data.
     pub fn voted_up_to(&self) -> BatchNumber {
         let numbers = [
             self.prepare.as_ref().map(|ballot| ballot.number),
@@ -66,7 +68,7 @@ impl Record {
         numbers.into_iter().flatten().fold(self.voted, BatchNumber::max)
     }
 
-    /// Whether this record must be durable before what follows from it is said, given that `last` is durable.
+    /// Whether this record must be durable before the validator sends what depends on it, given that `last` is durable.
     pub(crate) fn binds_beyond(&self, last: &Record) -> bool {
         let place = |record: &Record| (record.epoch, record.view, record.changing);
         let is_new = |own: Option<&Prepared>, last: &Option<Prepared>| own.is_some() && own != last.as_ref();
@@ -82,15 +84,15 @@ impl Record {
             || self.amnesia.is_some() && self.amnesia != last.amnesia
     }
 
-    /// The record as it binds a validator whose ledger ends at `head`. If batches between the head and its votes are
-    /// missing, the ledger has lost data. The record may then name outcomes that are not those of the head.
+    /// The record as it binds a validator whose ledger ends at `head`. If batches between the head and the record's
+    /// votes are missing, the ledger has lost data. The record may then name outcomes that are not those of the head.
     pub(crate) fn beside(mut self, head: &LedgerInfo) -> Record {
         let mut known = head.number;
         while self.decided.iter().any(|certificate| certificate.info.number == known.next()) {
             known = known.next();
         }
         let last = self.decided.iter().map(|certificate| certificate.info.number).max();
-        // It prepares only the next batch to be decided, and sees only that one prepared.
+        // A validator prepares only the next batch to be decided, and sees only that batch prepared.
         let signed = [self.prepare.map(|ballot| ballot.number), Some(self.voted)];
         let is_behind = last.is_some_and(|last| last > known)
             || signed.into_iter().flatten().any(|number| number > known.next());

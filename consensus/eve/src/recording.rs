@@ -1,4 +1,4 @@
-//! What must be durable before the core says what follows from it.
+//! Hands out the records that must be durable before the core sends what depends on them.
 
 use slipstream_types::bounded::BoundedVec;
 

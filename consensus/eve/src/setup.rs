@@ -20,8 +20,8 @@ pub struct Settings {
     pub protect_after: u64,
     /// How long to wait for all executors' tokens, in milliseconds; set by configuration.
     pub protect_wait_ms: u64,
-    /// Whether its own signature, if its record lacks it, means that it has lost votes. Off only in the model, whose
-    /// paths share the signatures of a quorum.
+    /// Whether a signature of this validator that its record lacks means that it has lost votes. Off only in the model,
+    /// whose paths share the signatures of a quorum.
     pub recalls_votes: bool,
 }
 
@@ -49,15 +49,15 @@ pub struct Setup {
     pub settings: Settings,
     /// The last committed batch.
     pub head: LedgerInfo,
-    /// The certificate of that batch, if this validator has it: a view change shows it.
+    /// The certificate of `head`, if this validator has it. View changes show it.
     pub certificate: Option<Certificate>,
     /// The last durable record, or `None` for a validator that never took part or lost its data.
     pub record: Option<Record>,
     /// The kept outcomes above the head, in order. Each builds on the one before, the first on the head.
     pub outcomes: Vec<Outcome>,
-    /// The outcomes of all orders that are kept above the head, including those off that chain. A primary announced
-    /// these orders, and may announce no others in their place. An executor may have prepared these outcomes, and may
-    /// prepare no others.
+    /// All kept outcomes above the head, including those outside the chain of `outcomes`. As a primary, this validator
+    /// announced their orders and may announce no others instead. As an executor, it may have prepared these outcomes
+    /// and may prepare no others.
     pub kept: Vec<KeptOutcome>,
 }
 

@@ -1,4 +1,4 @@
-//! Finds out what a validator may have signed without knowing it. While that may exist, the validator is silent.
+//! Finds out whether a validator may have signed statements that it does not know of. While it may have, it is silent.
 
 use slipstream_types::{BatchNumber, Certificate, Epoch};
 
@@ -20,7 +20,7 @@ impl Core {
         lost.or(self.memory.observing.then_some(Silence::Listening))
     }
 
-    /// Whether it may have signed something that it does not know of.
+    /// Whether this validator may have signed something that it does not know of.
     pub(crate) fn is_silent(&self) -> bool {
         self.silence().is_some()
     }
@@ -28,9 +28,9 @@ impl Core {
     /// Ends the listening of a validator without a record, once a quorum has sent statuses.
     ///
     /// The validator is new if the epoch has no decision yet. Otherwise it may have taken part and lost its data. It
-    /// then signs only for batches beyond those that may have been voted on, and orders only in views that cannot have
-    /// been its own. Only claims of more validators than may fail count, so no liar silences it. Losing data before the
-    /// epoch's first decision counts as a lie.
+    /// then signs only for batches beyond those that may have been voted on, and orders only in views in which it
+    /// cannot have ordered. A claim counts only up to what `max(u, r) + 1` others claim, so no liar can silence the
+    /// validator. Losing data before the epoch's first decision counts as a lie.
     pub(crate) fn wake(&mut self) {
         if self.others.heard.len() + 1 < self.set.quorum() {
             return;
@@ -53,7 +53,7 @@ impl Core {
         enough.checked_sub(1).map_or(T::default(), |last| measures[last])
     }
 
-    /// Takes a verified certificate, such as one from sync. If it carries this validator's own signature, it shows
+    /// Takes a verified certificate, such as one from sync. A certificate with this validator's own signature shows
     /// whether the record lacks that vote.
     pub fn handle_certificate(&mut self, certificate: &Certificate) {
         if certificate.info.epoch == self.set.epoch {
@@ -62,11 +62,12 @@ impl Core {
         }
     }
 
-    /// Does the same with a batch that a quorum prepared.
+    /// Checks a prepared outcome for a vote that the record lacks, as [`Core::handle_certificate`] checks a
+    /// certificate.
     pub(crate) fn recall_prepared(&mut self, prepared: &Prepared) {
         let (view, number) = (prepared.view, prepared.info.number);
-        // It may have prepared, without a record, an outcome that it keeps. A decided batch shows no vote that still
-        // counts.
+        // This validator may have prepared an outcome that it keeps, without a record of the vote. Votes on a decided
+        // batch no longer count.
         if number > self.decisions.last
             && !self.memory.may_have_prepared.contains(&Ballot {
                 view,
@@ -78,8 +79,8 @@ impl Core {
         }
     }
 
-    /// Checks for a lost vote. This validator's votes are on its disk before they leave. An unknown vote of its own was
-    /// written elsewhere, so its data is an old copy.
+    /// Checks for a lost vote. This validator writes its votes to its disk before it sends them. So its data is an old
+    /// copy if it does not know a vote of its own.
     fn recall_vote(&mut self, number: BatchNumber, view: View, signatures: &Signatures) {
         let has_signed = signatures.iter().any(|(seat, _)| *seat == self.seat);
         if self.settings.recalls_votes && has_signed && number > self.memory.voted {
@@ -88,12 +89,12 @@ impl Core {
         }
     }
 
-    /// Goes silent: it may have signed for the numbers and views shown, and for those that the others may have reached
-    /// meanwhile.
+    /// Goes silent, because this validator may have signed for the given number and view. It may also have signed for
+    /// those that the others have reached meanwhile.
     fn forget(&mut self, number: BatchNumber, view: View) {
         let decided = self.heard_by_enough(|status| status.decided).max(number);
         let view = self.heard_by_enough(|status| status.view).max(view);
-        // Their statuses may lack the last decision, and the view that followed.
+        // The others' statuses may lack their last decision, and the view that followed it.
         let lost = Amnesia { number: decided.after(2), view: view.saturating_add(1) };
         let known = self.memory.amnesia.unwrap_or(lost);
         let (number, view) = (lost.number.max(known.number), lost.view.max(known.view));

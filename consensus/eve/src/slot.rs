@@ -12,7 +12,7 @@ use crate::{
 /// The statements of each validator on one number. The core checks signatures before they get here.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Slot {
-    /// The last outcome of each executor. It executes again when the outcome of the batch before changes.
+    /// The last outcome of each executor. An executor executes again when the outcome of the batch before changes.
     pub(crate) verifies: BTreeMap<Seat, Executed>,
     /// The ledger infos that the tokens name.
     pub(crate) infos: BTreeMap<Digest, LedgerInfo>,
@@ -31,9 +31,9 @@ pub(crate) struct Executed {
 /// Counts the executors that executed on the decided batch. The others will execute again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Tally {
-    /// The token that most of them got, if any.
+    /// The token that most of these executors got, or `None` without executors.
     pub(crate) best: Option<Digest>,
-    /// Number of executors that got it.
+    /// Number of executors that got the best token.
     pub(crate) alike: usize,
     /// Number of all executors that executed on the decided batch.
     pub(crate) all: usize,

@@ -41,7 +41,7 @@ impl Phase {
 /// The state of one view, which no other view inherits: votes and statements count only in their own view.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Term {
-    /// Decisions of the view, and what stalls count for.
+    /// Number of decisions in the view. A stall counts as several decisions.
     pub(crate) decided: u64,
     /// The statements on each number above the last decision.
     pub(crate) slots: BTreeMap<BatchNumber, Slot>,
@@ -51,8 +51,8 @@ pub(crate) struct Term {
     pub(crate) adopted: Option<Prepared>,
     /// The first order of this view that no honest primary would have sent.
     pub(crate) refused: Option<BatchNumber>,
-    /// Orders of this view were dropped. If this validator is the primary, it has forgotten them, so it orders nothing
-    /// else in this view.
+    /// Whether orders of this view were dropped. A primary that has forgotten its orders orders nothing else in this
+    /// view.
     pub(crate) spent: bool,
     pub(crate) protection: Option<Protection>,
 }
@@ -79,12 +79,12 @@ pub(crate) struct Decisions {
     pub(crate) overdue: Option<BatchNumber>,
 }
 
-/// The orders and what their execution gave.
+/// The orders and the outcomes of their execution.
 #[derive(Clone, Debug)]
 pub(crate) struct Execution {
     /// Orders to execute, by number.
     pub(crate) orders: BTreeMap<BatchNumber, SignedOrder>,
-    /// Each is executed on the one before, the first on the head. Fetched ones have no order.
+    /// Outcomes by number. Each is executed on the one before, the first on the head. A fetched outcome has no order.
     pub(crate) outcomes: BTreeMap<BatchNumber, (Option<SignedOrder>, LedgerInfo)>,
     pub(crate) working: Option<Work>,
     /// Grows with every rollback.
@@ -93,7 +93,7 @@ pub(crate) struct Execution {
     pub(crate) careful_to: BatchNumber,
 }
 
-/// What the other validators said of themselves.
+/// The other validators' reports on themselves.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Others {
     /// The last status of each.
@@ -104,20 +104,20 @@ pub(crate) struct Others {
     pub(crate) new_view: Option<NewView>,
 }
 
-/// What happened since the last tick of [`Timer::Tell`](crate::Timer::Tell), and what was so at that tick.
+/// The events since the last tick of [`Timer::Tell`](crate::Timer::Tell), and the state at that tick.
 #[derive(Clone, Debug)]
 pub(crate) struct Tick {
-    /// Seats that got orders or a new view since.
+    /// Seats that got orders or a new view since the tick.
     pub(crate) answered: BTreeSet<Seat>,
-    /// Seats that got this validator's status in reply to theirs since.
+    /// Seats that got this validator's status since the tick, in reply to theirs.
     pub(crate) greeted: BTreeSet<Seat>,
-    /// Costly messages of each seat since.
+    /// Number of costly messages of each seat since the tick.
     pub(crate) costs: BTreeMap<Seat, u8>,
-    /// Seats whose messages failed verification since.
+    /// Seats whose messages failed verification since the tick.
     pub(crate) muted: BTreeSet<Seat>,
     /// The last decision at the tick.
     pub(crate) decided: BatchNumber,
-    /// At the tick, a batch was due and none had been decided since the tick before.
+    /// Whether a batch was due at the tick, but none had been decided since the tick before.
     pub(crate) stood: bool,
     /// The first pending batch without an order at the tick.
     pub(crate) awaited: Option<BatchNumber>,

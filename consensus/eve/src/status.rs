@@ -7,7 +7,7 @@ use crate::{
     planted::{Fault, lacks},
 };
 
-/// Maximum number of missing orders, and most missing decisions, that one answer brings.
+/// Maximum number of missing orders in one answer, and of missing decisions.
 const ANSWERS_MAX: u64 = 2;
 
 impl Core {
@@ -35,13 +35,13 @@ impl Core {
         }
     }
 
-    /// Whether the others should get its status, though it sent it before.
+    /// Whether this validator should send its status to the others again.
     pub(crate) fn is_to_tell(&self) -> bool {
         let alike =
             |status: &Status| (status.view, status.decided) == (self.view.number, self.decisions.last);
         let settled =
             self.others.heard.len() + 1 == self.set.validators.len() && self.others.heard.values().all(alike);
-        // An observer asks by its status, even while others decide.
+        // An observer asks for the others' progress by sending its status, even while they decide.
         self.memory.observing || self.stands() && (self.expects() || self.is_silent() || !settled)
     }
 
@@ -64,9 +64,9 @@ impl Core {
     /// Sends what the other validator lacks.
     fn answer(&mut self, from: Seat, status: Status) {
         let send = |message| Output::Send(Receivers::Seat(from), message);
-        // While the chain makes progress, nobody sends a status unasked, and an observer would wait for one for ever.
-        // The observer's tick comes at a fixed distance from this validator's. So whether something was decided since
-        // this one's last tick must not matter.
+        // While the chain makes progress, validators send a status only on request, and an observer would wait for one
+        // for ever. The observer's tick comes at a fixed distance from this validator's tick. So the answer must not
+        // depend on what was decided since this validator's last tick.
         if status.silence.is_some() && self.tick.greeted.insert(from) {
             self.tell(Receivers::Seat(from));
         }

@@ -50,7 +50,8 @@ impl Timers {
         &self.deadlines
     }
 
-    /// The timer that is due first, and its deadline. Of two with one deadline, the first by name.
+    /// The timer that is due first, and its deadline. If several share the deadline, the first in the order of
+    /// [`Timer`]'s variants.
     pub(crate) fn first(&self) -> Option<(Timer, Instant)> {
         let first = self.deadlines.iter().min_by_key(|(_, at)| **at);
         first.map(|(timer, at)| (*timer, *at))

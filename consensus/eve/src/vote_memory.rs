@@ -16,18 +16,18 @@ pub(crate) struct VoteMemory {
     /// The last prepare that this validator signed.
     pub(crate) prepare: Option<OwnPrepare>,
     pub(crate) may_have_prepared: MayHavePrepared,
-    /// The last batch that a quorum prepared, kept until the next one is. A view change shows it until its number is
-    /// decided.
+    /// The last batch that a quorum prepared, kept until a quorum prepares the next. A view change shows it until its
+    /// number is decided.
     pub(crate) prepared: Option<Prepared>,
-    /// The highest number that it knows it signed for, in any epoch.
+    /// The highest number that this validator knows that it signed for, in any epoch.
     pub(crate) voted: BatchNumber,
-    /// The validator has no record, so it does not know what it signed.
+    /// Whether the validator has no record, and so does not know what it signed.
     pub(crate) observing: bool,
     /// The epoch of the record, if that is later than the ledger's: the votes of this epoch are lost.
     pub(crate) ahead: Option<Epoch>,
-    /// The votes that it may have signed before it lost its data.
+    /// The votes that this validator may have signed before it lost its data.
     pub(crate) amnesia: Option<Amnesia>,
-    /// Whether it was silent at the last `advance`.
+    /// Whether this validator was silent at the last [`Core::advance`](crate::Core::advance).
     pub(crate) was_silent: bool,
     /// The last record that was handed out.
     pub(crate) recorded: Option<Record>,
@@ -56,12 +56,12 @@ impl MayHavePrepared {
         all
     }
 
-    /// Whether this validator may have signed that prepare before the start.
+    /// Whether this validator may have signed this prepare before it started.
     pub(crate) fn contains(&self, ballot: &Ballot) -> bool {
         self.tokens(ballot).is_some_and(|tokens| tokens.contains(&ballot.token))
     }
 
-    /// Whether this validator may have signed another prepare of that view and number.
+    /// Whether this validator may have signed another prepare of the same view and number.
     pub(crate) fn contradicts(&self, ballot: &Ballot) -> bool {
         self.tokens(ballot).is_some_and(|tokens| tokens.iter().any(|token| *token != ballot.token))
     }

@@ -1,4 +1,4 @@
-//! [`Archive`]: all sets of statements that the search met, each made once.
+//! [`Archive`]: all sets of statements that the search met, each stored once.
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -17,9 +17,9 @@ pub struct Bounds {
     pub crashes: u8,
     /// Whether orders of honest primaries, and decided outcomes, arrive at once.
     pub is_prompt: bool,
-    /// Liveness is checked from one state in this many; 0 for none.
+    /// Liveness is checked from one in `live_every` states; 0 for none.
     pub live_every: u64,
-    /// Whether cores take every message by itself, for comparison: many more states.
+    /// Whether cores take every message by itself, for comparison. That takes many more states.
     pub takes_singly: bool,
 }
 

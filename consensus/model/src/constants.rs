@@ -36,7 +36,8 @@ pub(crate) struct Constants {
     pub(crate) honest: Vec<u16>,
     /// The seat that signs anything.
     pub(crate) liar: Option<u16>,
-    /// The orders that the liar may give, each with whether its batch is one of the first of its number.
+    /// The orders that the liar may give. The flag is set unless the order is the second of two that differ only in
+    /// their names.
     pub(crate) lying_orders: Vec<(bool, SignedOrder)>,
     #[cfg(test)]
     pub(crate) fault: Option<slipstream_eve::Fault>,
@@ -91,7 +92,7 @@ impl Constants {
         slipstream_eve::plant(self.fault);
     }
 
-    /// Whether the planted fault is that outcomes are not kept.
+    /// Whether the planted fault drops outcomes instead of keeping them.
     pub(crate) fn lacks_outcomes(&self) -> bool {
         #[cfg(test)]
         return self.fault == Some(slipstream_eve::Fault::ForgetOutcomes);
@@ -116,7 +117,7 @@ impl Constants {
         }
     }
 
-    /// An order of the batch of that name; all batches of one number have one time.
+    /// An order of the batch with this name. All batches of one number have the same time.
     pub(crate) fn order(&self, view: u64, number: u64, parent: Digest, name: u8) -> SignedOrder {
         let order = Order {
             epoch: Epoch(0),

@@ -1,4 +1,4 @@
-//! [`Item`]: one message that somebody may take, with what distinguishes it from others.
+//! [`Item`]: one message that somebody may take, with the statement that distinguishes it from others.
 
 use std::{
     collections::HashMap,
@@ -95,7 +95,8 @@ impl Statement {
     }
 }
 
-/// A view begins with the outcome that its view changes leave; their authors do not count.
+/// The statement of a new view: the decision and the prepared outcome that its view changes leave. Their authors do not
+/// count.
 fn begun(new: &NewView) -> Statement {
     Statement::NewView {
         view: new.view,
@@ -116,7 +117,7 @@ pub(crate) struct Item {
 }
 
 impl Item {
-    /// Whether it may come from any seat.
+    /// Whether the item may come from any seat.
     pub(crate) fn is_anybodys(&self) -> bool {
         matches!(self.statement, Statement::Decided(_) | Statement::NewView { .. })
     }
@@ -175,7 +176,7 @@ pub(crate) struct Catalog {
 }
 
 impl Catalog {
-    /// Returns the item of a statement; makes the message only for the first.
+    /// Returns the item of a statement. Makes the message only if the item is new.
     pub(crate) fn item(
         &self,
         set: &ValidatorSet,

@@ -5,13 +5,13 @@
 //!
 //! * as the primary of a view: two orders for the first number of each history, one that continues each of them, and one that
 //!   continues none;
-//! * as an executor: for each order the right outcome and a wrong one, on every outcome that an honest validator said
-//!   of the batch before;
-//! * as a verifier: a prepare and a commit for every outcome that an honest validator said, or that can be shown to be
-//!   prepared;
+//! * as an executor: for each order the right outcome and a wrong one, on every outcome of the batch before that an
+//!   honest validator reported;
+//! * as a verifier: a prepare and a commit for every outcome that an honest validator reported, or that can be shown to
+//!   be prepared;
 //! * complaints about every view, which it makes once and for all (see [`crate::node`]);
-//! * for every view, a view change that hides what was decided and prepared, shows any of what can be shown, or invents
-//!   it;
+//! * for every view, a view change that hides what was decided and prepared, shows any decision or prepare that can be
+//!   shown, or invents a prepare;
 //! * as the primary of a view: its beginning, with view changes of any quorum;
 //! * any certificate that three validators can have signed.
 
@@ -116,8 +116,9 @@ impl Liar<'_> {
         0..=self.constants.bounds.last_view
     }
 
-    /// Says the liar's own orders, and returns them with those of honest primaries. Of two that differ only in their
-    /// names, the second is there once an honest validator executed the first: it would be the first otherwise.
+    /// Says the liar's own orders, and returns them with those of honest primaries. Of two orders that differ only in
+    /// their names, the second appears once an honest validator has executed one of that number. Until then the two are
+    /// interchangeable.
     fn orders(&mut self) -> Vec<SignedOrder> {
         let executed: BTreeSet<(u64, BatchNumber)> = self
             .said
@@ -217,7 +218,7 @@ impl Liar<'_> {
         }
     }
 
-    /// Claims that something was prepared that nobody prepared.
+    /// Adds a view change that claims a prepared outcome without any signatures.
     fn invent(&mut self, view: u64, info: LedgerInfo) {
         let prepared = Some(Prepared { view: view - 1, info, signatures: BoundedVec::default() });
         let (seat, domain, key) = (self.seat, &self.constants.domain, self.constants.key(self.seat));

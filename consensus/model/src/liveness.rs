@@ -12,9 +12,9 @@ use crate::{
     node::{Node, NodeOutput},
 };
 
-/// Virtual time, in milliseconds, in which all honest validators commit a batch that none of them had.
+/// Virtual time, in milliseconds, within which all honest validators must commit a batch that none of them had.
 const PATIENCE_MS: u64 = 60_000;
-/// Maximum number of messages that may be taken on the way.
+/// Maximum number of messages that may be taken within a run.
 const MESSAGES_MAX: u64 = 5_000;
 
 struct LivenessRun<'a> {
@@ -27,7 +27,7 @@ struct LivenessRun<'a> {
 }
 
 /// Runs until every node has committed a batch that none had. Returns the milliseconds of virtual time that this took,
-/// or `None` if it fails.
+/// or `None` if the run ends without that.
 pub(crate) fn go_on(constants: &Constants, nodes: Vec<Node>) -> Option<u64> {
     constants.plant();
     let goal = nodes.iter().map(Node::head).max()? + 1;

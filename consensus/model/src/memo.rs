@@ -1,4 +1,4 @@
-//! Locks the tables that keep results. A thread that panicked leaves no half of an entry.
+//! Locks the tables that keep results. A thread that panics leaves no partial entry.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

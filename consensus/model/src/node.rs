@@ -52,7 +52,7 @@ pub(crate) struct Node {
     held: BTreeMap<BatchNumber, LedgerInfo>,
     /// A build above the bound, which is held back.
     building: Option<(Work, Digest)>,
-    /// Restarts so far: a batch built after a restart is another one.
+    /// Restarts so far: they distinguish a batch built after a restart from one built before.
     restarts: u8,
     /// The number of the last batch that it builds.
     last_batch: u64,
@@ -147,7 +147,7 @@ impl Node {
             let status = asks(self.core.view(), from);
             let output = node.take(constants, asker, Message::Status(status), None);
             if output.said.iter().any(|(to, _)| *to == Receivers::Others) {
-                // It does more than answer: that is a step of its own.
+                // The node does more than answer, which belongs to a separate step.
                 break;
             }
             let answers = output.said.into_iter().map(|(_, message)| message);
@@ -222,9 +222,9 @@ impl Node {
         step
     }
 
-    /// Makes the node complain from the beginning of each view, up to the last one. A validator that complains votes
-    /// on, and complaints move only those that hear them. So complaining early and being heard later shows all that a
-    /// late complaint does.
+    /// Makes the node complain from the beginning of each view, up to the last one. A validator that complains still
+    /// votes, and a complaint affects only validators that hear it. So an early complaint that is heard later covers
+    /// every late complaint.
     fn loses_patience(&mut self, constants: &Constants) -> bool {
         let is_due =
             self.is_searched && !self.core.complains() && self.core.view() < constants.bounds.last_view;
@@ -299,7 +299,8 @@ impl Node {
 }
 
 impl Disk {
-    /// The outcomes that build on each other, the first on the head; of two, that of the later view.
+    /// The outcomes that build on each other, the first on the head. If two build on the same one, the later view's is
+    /// taken.
     fn linked(&self, genesis: &LedgerInfo) -> Vec<Outcome> {
         let mut last = self.chain.last().unwrap_or(genesis).digest();
         let mut linked = Vec::new();
@@ -349,8 +350,8 @@ fn boot(constants: &Constants, seat: u16, disk: &Disk) -> Core {
     core
 }
 
-/// The liar's complaint about every view from the beginning. The search loses no behaviour by that: if the complaint
-/// should not move a node yet, the node hears the others later.
+/// The liar's complaint about every view from the beginning. The search loses no behaviour by that: a node that should
+/// react later hears the other complaints later.
 fn complains_for_ever() -> Status {
     let (decided, ordered) = (BatchNumber::GENESIS, BatchNumber::GENESIS);
     Status {

@@ -1,7 +1,7 @@
 //! [`NodeState`]: a node in one of its states, with the result of every input.
 //!
-//! A search meets one node's state in many states of the whole. The core computes the response to an input once; after
-//! that the search looks it up.
+//! A search meets one node's state in many states of the whole model. The core computes the response to an input once;
+//! after that the search looks it up.
 
 use std::{
     collections::HashMap,
@@ -25,7 +25,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) enum Input {
     Take(Arc<Item>),
-    /// A second passes: the node's status timer fires twice, because some things follow from standing still.
+    /// A second passes: the node's status timer fires twice, because some effects need a whole tick without progress.
     Second,
     /// It crashes, and restarts from its disk.
     Restart,
@@ -70,8 +70,8 @@ pub(crate) struct Transition {
     pub(crate) state: Arc<NodeState>,
     pub(crate) said: Vec<Arc<Item>>,
     pub(crate) wrong: Option<Violation>,
-    /// The honest validators that the transition convicts, each by the keys of two statements. It may know one that
-    /// was not said here: see [`Transition::blames`].
+    /// The honest validators that the transition convicts, each by the keys of two statements. A statement may be one
+    /// that was not said here: see [`Transition::blames`].
     blamed: Vec<(u16, [u64; 2])>,
     /// Whether the transition changed the disk.
     pub(crate) is_kept: bool,
@@ -86,8 +86,9 @@ impl Transition {
             || self.said.iter().any(|item| !said.contains(item.key))
     }
 
-    /// Returns the violation, if the transition convicts an honest validator. A state does not tell apart who prepared
-    /// what its node committed to. So it may remember a prepare from another state, which is no evidence in this one.
+    /// Returns the violation, if the transition convicts an honest validator. A node's state does not distinguish who
+    /// prepared the outcome that the node committed to. So the state may contain a prepare from another state of the
+    /// model, which is no evidence in this one.
     pub(crate) fn blames(&self, said: &StatementSet) -> Option<Violation> {
         let is_said = |keys: &[u64; 2]| keys.iter().all(|key| said.contains(*key));
         let (author, _) = self.blamed.iter().find(|(_, keys)| is_said(keys))?;
@@ -217,7 +218,8 @@ impl NodeStates {
     fn item(&self, from: u16, message: Message) -> Option<Arc<Item>> {
         let statement = Statement::of(&message, &self.constants.domain)?;
         if matches!(statement, Statement::Status { complains: false, .. }) {
-            // It withdraws a complaint, or does what complaints about the views below do, which everybody makes.
+            // The status withdraws a complaint, or has the effect of complaints about lower views, which every
+            // validator makes.
             return None;
         }
         Some(self.catalog.item(&self.constants.set, from, statement, || message))

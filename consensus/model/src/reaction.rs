@@ -1,21 +1,21 @@
 //! Finds each [`Reaction`] of a node: messages that make it speak.
 //!
-//! Most messages only wait in a core until others arrive: a vote until there is a quorum. Taken one by one they would
-//! multiply the states by every set of votes that anybody may have. Three rules leave most of that out, and nothing
-//! observable:
+//! Most messages only wait in a core until others arrive. A vote, for example, waits for a quorum. Taken one by one,
+//! the messages would multiply the states by every set of votes that anybody may have. Three rules leave most of that
+//! out, and nothing observable:
 //!
 //! 1. *Silence waits.* A message that a core takes without saying, recording or executing anything changes that core
 //!    alone. Said messages stay available, so the core may as well take it right before the next message that makes it
 //!    speak. A step of the search is therefore some silent messages and one that breaks the silence. Messages that
 //!    never make a core speak stay untaken.
-//! 2. *What does not matter now comes later.* Suppose the core says the same without one of the silent messages, and
-//!    reaches the same state by taking it afterwards. Then the step without it suffices. The search tries this on the
-//!    core for each step.
-//! 3. *Topics.* Silent messages and the one that breaks the silence are all about one batch, or all about views, or all
-//!    orders. At most [`SILENT_MAX`] are silent.
+//! 2. *What does not matter now comes later.* Suppose the core says the same without one of the silent messages, and by
+//!    taking it afterwards reaches the same state. Then the step without it suffices. The search tries this on the core
+//!    for each step.
+//! 3. *Topics.* Silent messages and the one that breaks the silence all concern one batch, or all concern views, or all
+//!    are orders. At most [`SILENT_MAX`] are silent.
 //!
-//! The third rule is a bound, not a theorem. It allows a quorum of votes with the outcome that they are on. A test
-//! compares the search with one that takes every message by itself.
+//! The third rule is a bound, not a theorem. It allows a quorum of votes together with the outcome that they are for. A
+//! test compares the search with one that takes every message by itself.
 
 use std::sync::Arc;
 
@@ -28,10 +28,10 @@ use crate::{
 };
 
 /// Maximum number of messages that a core takes in silence before one that makes it speak. A quorum is three of four,
-/// one of them its own.
+/// one of them the core's own.
 pub(crate) const SILENT_MAX: usize = 3;
 
-/// The search for one node's ways from silence to silence.
+/// The search for the reactions of one node.
 struct Search<'a> {
     node_states: &'a NodeStates,
     said: &'a StatementSet,

@@ -38,9 +38,9 @@ pub struct SearchReport {
     pub took: Duration,
     /// Whether all states within the bounds were reached.
     pub is_exhaustive: bool,
-    /// States from which the chain went on.
+    /// Number of checked states from which the chain made progress.
     pub lives: u64,
-    /// The longest run until then, in milliseconds of virtual time.
+    /// The longest run until that progress, in milliseconds of virtual time.
     pub longest_ms: u64,
     /// The violations that the search found.
     pub found: Vec<Counterexample>,
@@ -67,13 +67,13 @@ impl Report {
     }
 }
 
-/// Runs the searches of the options, one after the other, and passes each row to `each` when it is there.
+/// Runs the searches of the options, one after the other, and passes each row to `each` as soon as it is done.
 pub fn check(options: &Options, mut each: impl FnMut(&SearchReport)) -> Report {
     let begun = Instant::now();
     let mut share = 0;
     let mut rows = Vec::new();
     for (bounds, percent) in options.searches() {
-        // The next search inherits the time that others left.
+        // The next search inherits the time that earlier searches left.
         share += percent;
         let limit = (options.limit * share / 100).saturating_sub(begun.elapsed());
         let until = HasDiscoveries::AnyFailures;

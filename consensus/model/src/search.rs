@@ -1,4 +1,4 @@
-//! [`Consensus`]: the states of the whole, as `stateright` searches them.
+//! [`Consensus`]: the states of the whole model, as `stateright` searches them.
 
 use std::{
     fmt,
@@ -147,8 +147,8 @@ impl Consensus {
         self.archive.with(&self.node_states.constants, &self.node_states.catalog, said, &transition.said)
     }
 
-    /// Whether the bounds require that it happens before anything else: an order of an honest primary arrives, or an
-    /// outcome is fetched.
+    /// Whether the bounds require that the reaction happens before anything else: an order of an honest primary
+    /// arrives, or an outcome is fetched.
     fn is_prompt(&self, reaction: &Reaction) -> bool {
         let is_order = |input: &Input| match input {
             Input::Take(item) => {

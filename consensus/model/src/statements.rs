@@ -31,7 +31,7 @@ pub(crate) struct StatementSet {
 }
 
 impl StatementSet {
-    /// The set of nothing.
+    /// The empty set.
     pub(crate) fn empty() -> StatementSet {
         StatementSet {
             items: BTreeMap::new(),
@@ -49,7 +49,7 @@ impl StatementSet {
         self.items.values()
     }
 
-    /// The messages that the liar may send now, in the same order.
+    /// The messages that the liar may send now, in an order that depends only on this set.
     pub(crate) fn menu(&self) -> impl Iterator<Item = &Arc<Item>> {
         self.menu.iter()
     }
@@ -65,8 +65,8 @@ impl StatementSet {
         own.fold(0, |key, item| key.wrapping_add(item.key))
     }
 
-    /// Hashes the statements that still count once all honest validators are in this view or above. Statements of left
-    /// views count only for what they let a quorum show.
+    /// Hashes the statements that still count once all honest validators are in this view or above. Statements of views
+    /// that all have left count only through the proofs that a quorum of them gives.
     pub(crate) fn fingerprint(&self, lowest_view: u64) -> u64 {
         let open = self.items().filter(|item| item.statement.view() >= lowest_view || item.is_anybodys());
         let open = open.fold(0_u64, |key, item| key.wrapping_add(item.key));
@@ -108,7 +108,7 @@ impl StatementSet {
         (prepares, commits)
     }
 
-    /// The violation, if the item's author may not say it beside what it said before.
+    /// The violation, if the item contradicts what its author said before.
     pub(crate) fn contradicted(&self, item: &Item) -> Option<Violation> {
         let place = |statement: &Statement| match statement {
             Statement::Order { view, number, .. } => Some((0, *view, *number)),
@@ -137,8 +137,8 @@ impl StatementSet {
         })
     }
 
-    /// An outcome that a quorum prepared and no honest validator executed. A validator has an outcome on disk before it
-    /// says it, until its number is committed.
+    /// An outcome that a quorum prepared and no honest validator executed. A validator keeps an outcome on disk from
+    /// before it announces the outcome until the number is committed.
     pub(crate) fn lost(&self) -> Option<Violation> {
         let is_said = |token: &Digest| {
             self.items()

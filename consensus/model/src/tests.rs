@@ -39,8 +39,8 @@ fn small_worlds_are_safe_and_live() {
     }
 }
 
-/// Goal: each of these defences is needed within the bounds beside it, and the search shows the path to the property
-/// that is violated without it.
+/// Goal: each of these defences is needed within the bounds next to it. Without the defence, the search shows a path to
+/// the violation of the property.
 #[test]
 fn a_missing_defence_is_found() {
     let liar = |seat| Bounds { liar: Some(seat), ..Bounds::SMALL };
@@ -98,7 +98,7 @@ fn reached(bounds: Bounds) -> BTreeSet<String> {
     reached.clone()
 }
 
-/// Goal: what taking messages together leaves out changes nothing observable.
+/// Goal: a search that takes messages together leaves out nothing observable.
 #[test]
 fn taking_messages_singly_shows_nothing_else() {
     let bounds = Bounds { silent: Some(3), last_view: 0, ..Bounds::SMALL };

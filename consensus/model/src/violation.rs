@@ -9,11 +9,11 @@ pub(crate) enum ViolationKind {
     Forked,
     /// A validator commits a batch that it has not executed, or by an invalid certificate.
     Unfounded,
-    /// An honest validator signs two statements where it may sign one, or one of a view that it left.
+    /// An honest validator signs two statements where it may sign one, or a statement of a view that it left.
     TwoFaced,
     /// An honest validator is convicted.
     Convicted,
-    /// A quorum can prepare another batch after one could be certified.
+    /// A quorum can prepare another batch of a number that may already be certified.
     Forgotten,
     /// No honest validator keeps an outcome that a quorum prepared.
     Lost,

@@ -45,7 +45,7 @@ impl Memory {
         }
     }
 
-    /// Remembers a refusal, if it is of a kind that will hold.
+    /// Remembers a refusal, if its reason stays true for a while.
     pub(super) fn insert(&mut self, hash: &B256, reason: Refused, now: Instant) {
         let key = self.secret.hash_one(hash);
         match reason {

@@ -77,7 +77,7 @@ pub(super) fn pack<'a>(transactions: impl Iterator<Item = &'a Transaction>) -> V
         messages.extend(encoded.ok().map(|payload| Packed { payload, hashes }));
     };
     for transaction in transactions {
-        // Decoded transactions are within the limit of one.
+        // Decoded transactions are within the limit of a single transaction.
         let Ok(raw) = RawTransaction::new(transaction.raw.to_vec()) else { continue };
         bytes += raw.len();
         packed.push(raw);

@@ -1,8 +1,9 @@
 //! [`Meter`]: bounds the useless work that each sender of transactions may cause.
 //!
-//! Recovering a sender from a signature is what a transaction costs its receiver. A transaction that the pool takes
-//! pays for that by its fee, so its charge is refunded. A refused one is charged to an allowance. So honest peers are
-//! never delayed, however fast they are. A peer that sends junk gets a few percent of a core, then nothing for a while.
+//! A transaction costs its receiver the recovery of the sender from the signature. A transaction that the pool takes
+//! pays for that by its fee, so its charge is refunded. The charge for a refused one stays, against the allowance of
+//! the peer that sent it. So honest peers are never delayed, however fast they are. A peer that sends junk gets a few
+//! percent of a core, then nothing for a while.
 
 use std::{collections::HashMap, hash::Hash, time::Duration};
 
@@ -22,23 +23,25 @@ pub(super) fn hashing(bytes: usize) -> i64 {
     (bytes / BYTES_PER_UNIT) as i64
 }
 
-/// Charge for a transaction that an honest node's own pool would have refused, so that it would not pass it on.
+/// Charge for a transaction that an honest node's own pool would have refused, so that the node would not have passed
+/// it on.
 pub(super) const JUNK: i64 = 64 * RECOVERY;
 
-/// Units that come back each second: those of 512 useless recoveries, 15 milliseconds of one core.
+/// Units that an allowance regains each second: those of 512 useless recoveries, 15 milliseconds of one core.
 const PER_SECOND: i64 = 512 * RECOVERY;
 /// The first allowance of an unknown sender: two full messages.
 const FIRST: i64 = 4_096 * RECOVERY;
-/// What all new senders together begin with: sixteen full first allowances. It comes back like an allowance, so that
-/// ever new keys get no more than one peer does.
+/// Allowance that all new senders share at first: sixteen full first allowances. It refills like one sender's
+/// allowance, so an endless stream of new keys gets no more than one peer does.
 const NEWCOMERS: i64 = 16 * FIRST;
 /// The first allowance of a sender once the newcomers' share is used up: a few transactions.
 const FIRST_LEAST: i64 = 256 * RECOVERY;
 /// The largest allowance of any sender: eight full messages.
 const MOST: i64 = 16_384 * RECOVERY;
-/// The largest debt of a sender: what comes back in ten minutes.
+/// The largest debt of a sender: the units regained in ten minutes.
 const DEBT_MAX: i64 = 600 * PER_SECOND;
-/// Maximum number of senders told apart. When there are more, those with most left are forgotten, and debtors stay.
+/// Maximum number of senders with an allowance of their own. Beyond it, the senders with most left are forgotten, and
+/// debtors stay.
 const SENDERS_MAX: usize = 4_096;
 /// Pause of a sender whose earlier messages are still in progress: most of their charge will be refunded.
 const SOON: Duration = Duration::from_millis(100);
@@ -47,7 +50,7 @@ const SOON: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Meter<K> {
     senders: HashMap<K, Allowance>,
-    /// The allowance left for new senders to begin with; `None` before the first one.
+    /// The shared allowance that is left for new senders; `None` before the first sender.
     newcomers: Option<Allowance>,
 }
 

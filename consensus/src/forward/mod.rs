@@ -6,11 +6,12 @@
 //!                        └──────────── what became of each ◀────────────────┘
 //! ```
 //!
-//! A node forwards only transactions that were new to its own pool, and skips the peer that sent them. So a transaction crosses
-//! each node once. Transactions still in the pool after [`sending::LINGER`] are offered again, a few of each sender in turns. The proposer
-//! may have been away, or have lost its pool in a restart. The answer has each transaction's outcome: if the proposer could not
-//! execute it, this node drops it too. A node also drops transactions that ten minutes of batches leave out; those of its own users
-//! have three hours. It refuses dropped ones from peers.
+//! A node forwards only transactions that were new to its own pool, and skips the peer that sent them. So a transaction
+//! crosses each node once. Transactions still in the pool after [`sending::LINGER`] are offered again, a few of each
+//! sender in turns. The proposer may have been away, or have lost its pool in a restart. The answer has each
+//! transaction's outcome: this node also drops a transaction that the proposer could not execute. A node also drops
+//! transactions that ten minutes of batches leave out; those of its own users have three hours. It refuses dropped
+//! transactions from peers.
 
 mod couriers;
 mod intake;
@@ -86,7 +87,8 @@ impl Forwarder {
     /// Forwards towards the first of `validators`, the proposer until [`Forwarder::lead`] names another. A node that
     /// itself proposes only collects. With a journal, its users' transactions outlive the process.
     ///
-    /// # Errors If the system cannot start a thread.
+    /// # Errors
+    /// If the system cannot start a thread.
     pub fn new(
         pool: Pool,
         admission: impl Into<Admission>,
@@ -113,7 +115,7 @@ impl Forwarder {
         let (meter, refused) = (Mutex::new(Meter::new()), Mutex::new(Memory::new(Instant::now())));
         let taker = Arc::new(Taker { pool: pool.clone(), admission, meter, refused, queue });
         let couriers = Couriers::new(transport.local(), validators);
-        // Until the set is known, thirds are assumed.
+        // Until the set is known, up to a third of the validators is assumed to fail.
         let enough = usize::from(Failures::thirds(validators.len()).any) + 1;
         Ok(Arc::new(Forwarder {
             pool,
@@ -141,8 +143,8 @@ impl Forwarder {
         message::ANSWER_BYTES_MAX
     }
 
-    /// Sets the validators, and the primary of that view as the proposer. A new proposer is offered what waits here at
-    /// once: the former one may have been its only holder.
+    /// Sets the validators, and the primary of that view as the proposer. This node offers all its transactions to a
+    /// new proposer at once: no node but the former proposer may have them.
     pub fn lead(&self, set: &ValidatorSet, view: u64) {
         let mut validators: Vec<PeerId> =
             set.validators.iter().map(|validator| validator.public_key).collect();

@@ -20,18 +20,19 @@ const GATHER: Duration = Duration::from_millis(5);
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Time in the pool after which a transaction is offered again.
 pub(super) const LINGER: Duration = Duration::from_secs(3);
-/// How often a validator that does not propose offers all others what has been in its pool since the last offer. So
-/// enough validators know what a primary omits to end its view.
+/// How often a validator that does not propose offers the other validators the transactions in its pool from before the
+/// last offer. So enough validators learn what a primary omits, and can end its view.
 const SPREAD_INTERVAL: Duration = Duration::from_millis(500);
-/// Maximum number of transactions that are spread at a time. Under load the pool is full of those that wait for their turn, and a
-/// few show what is omitted.
+/// Maximum number of transactions that are spread at a time. Under load most of the pool merely waits for its turn, and
+/// a few transactions suffice to show an omission.
 const SPREAD_MAX: usize = 64;
 /// Maximum number of transactions that are offered again at a time, so that an overloaded proposer is not loaded further.
 const LINGERING_MAX: usize = 1_024;
-/// How often a node that does not propose sweeps its pool for transactions that stay out of batches. Ten sweeps find them.
+/// How often a node that does not propose sweeps its pool for transactions that stay out of batches. Ten sweeps expire
+/// a peer's executable transaction.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How often a peer with room is looked for while none has any: a peer's rest may be over.
+/// How often the node looks for a peer with room while none has any: a peer's rest may be over.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Longer than any wait.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3_600);
@@ -229,7 +230,8 @@ impl Forwarder {
         couriers.handle_ended(&peer, ended, Instant::now());
         if matches!(ended, SendOutcome::Busy(_)) && couriers.is_from_proposer(&peer) {
             drop(couriers);
-            // The proposer processed none of them, and a detour takes as long.
+            // The busy proposer processed none of the transactions. Sending them through other peers would take as long
+            // as a retry.
             hashes
                 .iter()
                 .filter_map(|hash| self.pool.get(hash))

@@ -16,7 +16,8 @@ use crate::{
     pool::{PoolError, Refused},
 };
 
-/// Replays of a journaled transaction that the state does not allow yet, one a minute, before it is dropped.
+/// Maximum number of replays, one a minute, of a journaled transaction that the state does not allow yet. After that it
+/// is dropped.
 const REPLAYS_MAX: u32 = 10;
 
 /// The first byte of a transaction that delegates accounts (EIP-7702).
@@ -66,11 +67,11 @@ impl Forwarder {
         self.submit_all(&[raw], address).remove(0)
     }
 
-    /// Takes transactions of a user that calls from `address`, and returns an answer for each, in order. They share the
-    /// cores for the recovery of their senders, and one write to the journal. `None` marks the operator's own calls, or
-    /// an address that stands for many; these are not metered. On return, the transactions survive this process. To
-    /// survive a power cut, wait for [`Forwarder::synced`] before telling the user. Blocks for some microseconds for
-    /// each, and for the disk only if the journal is full or broken.
+    /// Takes transactions of a user that calls from `address`, and returns an answer for each, in order. The
+    /// transactions share the cores for the recovery of their senders, and one write to the journal. `None` marks the
+    /// operator's own calls, or an address that many users share; these calls are not metered. On return, the
+    /// transactions survive this process. To survive a power cut, wait for [`Forwarder::synced`] before telling the
+    /// user. Blocks for some microseconds for each, and for the disk only if the journal is full or broken.
     pub fn submit_all(&self, raws: &[&[u8]], address: Option<IpAddr>) -> Vec<Result<B256, SubmitError>> {
         let Some(address) = address else { return self.submit_unmetered(raws) };
         let mut answers = Vec::with_capacity(raws.len());
@@ -93,8 +94,8 @@ impl Forwarder {
     }
 
     /// Charges an address for the first of these transactions: for as many as its allowance covers. The charge of those
-    /// that the pool takes is refunded, and the allowance then covers more. Nothing after a delegating transaction is
-    /// charged, because its cost is known, and paid, only afterwards.
+    /// that the pool takes is refunded, and the allowance then covers more. The charge ends at a delegating
+    /// transaction, because the cost of that one is known, and paid, only afterwards.
     ///
     /// # Errors
     /// The time after which to retry, if the allowance is too small for the first one.
@@ -157,14 +158,14 @@ impl Forwarder {
         unwritten: &mut Vec<Unwritten<'a>>,
     ) -> Result<B256, SubmitError> {
         let hash = transaction.hash;
-        // Before the pool takes it, which may evict others that are acknowledged.
+        // Reserved before the pool takes the transaction, because the pool may then evict acknowledged ones.
         let mut place = if self.pool.is_journaled(&hash) { None } else { self.reserve(&transaction)? };
         let taken = self.pool.add(transaction.clone());
         let is_to_write = match &taken {
             Ok(()) => true,
             Err(PoolError::AlreadyKnown { .. }) => {
-                // A peer may have brought it first, or writing it may have failed before. It is the user's all the
-                // same, whose wallet reads this as a yes.
+                // A peer may have brought the transaction first, or an earlier write of it may have failed. It still
+                // counts as the user's, whose wallet takes this error for an acknowledgement.
                 self.pool.adopt(&hash);
                 let before = unwritten.iter_mut().find(|it| it.transaction.hash == hash);
                 let is_known = before.map(|it| it.indices.push(index)).is_some();
@@ -190,8 +191,8 @@ impl Forwarder {
     }
 
     /// Writes transactions to the journal, and sends the new ones on. If that fails, they stay in the pool as a peer's
-    /// would. They may have evicted others, which do not come back, so dropping them would only lose more. If one is
-    /// sent again and written, it counts as acknowledged.
+    /// would. They may have evicted others, which do not come back, so dropping them would only lose more. A
+    /// transaction that is sent again and written counts as acknowledged.
     fn write_down(&self, mut unwritten: Vec<Unwritten<'_>>, answers: &mut [Result<B256, SubmitError>]) {
         if let Some(journal) = self.journal.as_ref().filter(|_| !unwritten.is_empty()) {
             let places = unwritten.iter_mut().filter_map(|it| Some((it.place.take()?, &it.transaction.raw)));

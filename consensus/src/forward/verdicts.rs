@@ -5,12 +5,12 @@ use std::collections::{BTreeSet, HashMap};
 use alloy_primitives::B256;
 use slipstream_network::PeerId;
 
-/// Maximum number of transactions that some validators, not yet enough, have refused.
+/// Maximum number of transactions that some validators have refused, but not yet enough of them.
 const OPEN_MAX: usize = 4_096;
 
-/// Counts the validators that call a user's acknowledged transaction not executable. It is dropped once `enough` of
-/// them say so, because one of them is then honest. The primary alone is not enough where validators may lie, because
-/// each becomes the primary in its turn. Other peers do not count.
+/// Counts the validators that call a user's acknowledged transaction not executable. The transaction is dropped once
+/// `enough` validators do, because one of them is then honest. The primary alone is not enough where validators may
+/// lie, because each becomes the primary in its turn. Other peers do not count.
 #[derive(Debug)]
 pub(super) struct Verdicts {
     validators: BTreeSet<PeerId>,
@@ -72,7 +72,7 @@ mod tests {
         verdicts.follow(&rotated, 3);
         assert!(verdicts.is_settled_by(&validators[6], hash));
         assert!(verdicts.open.is_empty());
-        // The set says how many are enough, not a third of it.
+        // The given `enough` counts, whatever a third of the set would be.
         let mut verdicts = Verdicts::new(&validators, 2);
         assert!(!verdicts.is_settled_by(&validators[3], hash));
         assert!(verdicts.is_settled_by(&validators[4], hash));

@@ -104,8 +104,8 @@ pub(super) fn write_beside<'a>(
     Ok((file, bytes))
 }
 
-/// Replaces the present file with the one that was written beside it. A power cut leaves one or the other until the
-/// returned directory is synced.
+/// Replaces the present file with the one that was written beside it. Until the returned directory is synced, a power
+/// cut leaves either the old or the new file.
 pub(super) fn replace(path: &Path) -> io::Result<Option<File>> {
     // Everything that can fail comes before the old file goes.
     let dir = path.parent().map(File::open).transpose()?;
@@ -117,7 +117,7 @@ fn beside(path: &Path) -> PathBuf {
     path.with_extension("new")
 }
 
-/// Replaces the present file with one that has these entries; a power cut leaves one or the other.
+/// Replaces the present file with one that has these entries. A power cut leaves either the old or the new file.
 pub(super) fn rewrite<'a>(
     disk: &dyn Disk,
     path: &Path,

@@ -42,15 +42,17 @@ pub use self::{
     file::{Disk, SystemDisk},
 };
 
-/// A shorter file is not rewritten to save room. The file of a nearly empty pool outgrows its content all the time, and
-/// each rewrite costs three syncs. A start reads this many bytes, and recovers the senders in them, in two seconds.
+/// The least length at which the file is rewritten to save room. The file of a nearly empty pool outgrows its content
+/// all the time, and each rewrite costs three syncs. At a start, reading this many bytes and recovering the senders in
+/// them takes two seconds.
 const COMPACT_BYTES_MIN: u64 = 8 << 20;
-/// Least time between two rewrites of a file that is full again, so that not every transaction that finds it full
-/// causes one.
+/// Least time between two rewrites of a file that is full again, so that transactions that find it full do not each
+/// cause a rewrite.
 const COMPACT_INTERVAL: Duration = Duration::from_secs(10);
-/// The same after a failure.
+/// Least time between two rewrites after a failed write.
 const REPAIR_INTERVAL: Duration = Duration::from_secs(1);
-/// Divisor: the share of the file that one sender's transactions may take. One of the longest always fits.
+/// Divisor: the share of the file that one sender's transactions may take. One transaction of the greatest length
+/// always fits.
 const SENDER_SHARE: u64 = 16;
 
 /// The file. One process owns it, the holder of the data directory's lock.
@@ -63,11 +65,11 @@ pub struct Journal {
     inner: Mutex<Inner>,
     /// Held by the thread that waits for the disk on behalf of all. See `syncing`.
     syncing: Mutex<()>,
-    /// The turn of those that wait for a sync. They wait without a thread.
+    /// Held by one of the callers that wait for a sync. The others wait for it without a thread.
     turn: Arc<tokio::sync::Mutex<()>>,
     /// Entries ever appended; changed under `inner`.
     appended: AtomicU64,
-    /// The number of these that are on disk.
+    /// Number of appended entries that are on disk.
     synced: AtomicU64,
     /// Length of the file.
     bytes: AtomicU64,
@@ -85,7 +87,8 @@ struct Inner {
     compacted: Option<Instant>,
     /// During a rewrite: the entries appended since it began, which go into the new file too.
     tail: Option<Vec<u8>>,
-    /// The last rewrite failed or lacked room for all, so rewriting again soon would free none.
+    /// Whether the last rewrite failed or lacked room for all entries. Another rewrite soon after would then free no
+    /// room.
     is_tight: bool,
     /// Entries from before the start that are in no pool yet.
     kept: Arc<Vec<Vec<u8>>>,
@@ -217,7 +220,7 @@ impl Journal {
 
     /// Sets room aside for a transaction that the pool is about to take. `sender_bytes` counts its sender's
     /// transactions in the pool that this node's users submitted. Waits for the disk only if the file is full or
-    /// broken, and is rewritten; `live` then returns what the pool has of users' transactions.
+    /// broken, and is rewritten; `live` then returns the users' transactions in the pool.
     ///
     /// # Errors
     /// If the journal is full, its sender has too much in it, or the file is not writable.
@@ -259,7 +262,7 @@ impl Journal {
 
     fn make_room(&self, bytes: u64, live: impl FnOnce() -> Vec<Live>) -> Result<(), JournalError> {
         let syncing = self.syncing();
-        // Another thread may have made it meanwhile.
+        // Another thread may have made room meanwhile.
         if self.may_append(&self.inner.lock(), bytes)? { Ok(()) } else { syncing.compact(live, bytes) }
     }
 
@@ -287,7 +290,7 @@ impl Journal {
     }
 
     /// Returns when everything that was appended before is on disk. Concurrent waiters share one sync, which one of
-    /// them runs on a thread. `live` returns what the pool has, in case the file must be rewritten.
+    /// them runs on a thread. `live` returns the users' transactions in the pool, in case the file must be rewritten.
     ///
     /// # Errors
     /// If the disk refuses: then it is unknown which entries are on it.
@@ -299,7 +302,8 @@ impl Journal {
         if self.synced.load(Acquire) >= wanted {
             return Ok(());
         }
-        // Moves into the work, so that callers that go away leave only one thread waiting for a disk that hangs.
+        // The turn moves into the work, so that callers that go away leave only one thread waiting for a disk that
+        // hangs.
         let turn = self.turn.clone().lock_owned().await;
         if self.synced.load(Acquire) >= wanted {
             return Ok(());
@@ -310,12 +314,12 @@ impl Journal {
             drop(turn);
             synced
         };
-        // Only a runtime that ends gives no answer, and the caller ends with it.
+        // The answer is missing only if the runtime ends, and the caller ends with it.
         tokio::task::spawn_blocking(work).await.unwrap_or(Ok(()))
     }
 
     /// Returns when everything that was appended before is on disk. Blocks. A file whose write failed is not trusted
-    /// again: it is rewritten. So is one that has doubled, and the rewrite serves as the sync.
+    /// again: it is rewritten. A file that has doubled is rewritten too. The rewrite then serves as the sync.
     ///
     /// # Errors
     /// If the disk refuses: then it is unknown which entries are on it.

@@ -6,8 +6,8 @@ use alloy_primitives::{Address, Bytes};
 
 use super::file::{MAGIC, entry_bytes};
 
-/// Divisor: the share of a full file for transactions that wait for a nonce or for funds. Those that are in no pool yet
-/// have the same share.
+/// Divisor: the share of a full file for transactions that wait for a nonce or for funds. Entries that are in no pool
+/// yet have the same share.
 const WAITING_SHARE: u64 = 8;
 
 /// A transaction of this node's users that is in the pool.
@@ -24,9 +24,9 @@ pub(crate) struct Live {
 /// The entries that go into the file.
 pub(super) struct Fitting<'a> {
     pub(super) entries: Vec<&'a [u8]>,
-    /// The number of entries that do not.
+    /// Number of entries that are left out of the file.
     pub(super) left_out: usize,
-    /// Whether there was no room for all, and what may give way has.
+    /// Whether there was no room for all entries, so that waiting transactions had to give way.
     pub(super) is_tight: bool,
 }
 

@@ -46,8 +46,8 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Rewrites the file, and leaves `wanted` bytes of room, beside what is reserved, if leaving out waiting
-    /// transactions can. Until the new file is in its place, the old one stays in use.
+    /// Rewrites the file. If it can, it leaves `wanted` bytes of room besides the reserved bytes, by leaving out
+    /// waiting transactions. Until the new file is in its place, the old one stays in use.
     pub(super) fn compact(&self, live: impl FnOnce() -> Vec<Live>, wanted: u64) -> Result<(), JournalError> {
         let journal = self.journal;
         let (kept, is_settled, reserved) = {
@@ -56,7 +56,7 @@ impl Syncing<'_> {
             inner.tail = Some(Vec::new());
             (inner.kept.clone(), inner.is_settled, inner.reserved)
         };
-        // After the tail began: what was appended before is in the pool, or has left it.
+        // Read after the tail began, so every entry from before the tail is in the pool or has left it.
         let live = live();
         let bytes_max = journal.bytes_max.saturating_sub(reserved + wanted);
         let Fitting { entries, left_out, is_tight } =
@@ -66,11 +66,11 @@ impl Syncing<'_> {
         let tail = inner.tail.take().unwrap_or_default();
         let with_tail = written.and_then(|(mut file, bytes)| file.write_all(&tail).map(|()| (file, bytes)));
         let (file, bytes) = with_tail.map_err(|source| {
-            // So that not every sync, nor every transaction that finds no room, tries again.
+            // Keeps each further sync, and each transaction that finds no room, from trying again.
             (inner.compacted_bytes, inner.is_tight) = (inner.bytes, true);
             journal.failed("write", source)
         })?;
-        // It may fail after the new file has replaced the old one.
+        // The replacement may fail after the new file has taken the old one's name.
         inner.is_broken = true;
         let dir = replace(&journal.path).map_err(|source| journal.failed("write", source))?;
         let file = Arc::new(file);
@@ -84,7 +84,7 @@ impl Syncing<'_> {
             tracing::warn!(%path, left_out, "the transaction journal is full; dropped waiting transactions from it, \
                 beginning with the senders that have the most");
         }
-        // First the tail, then the name.
+        // Syncs the tail first, then the name.
         let tail_synced = if tail.is_empty() { Ok(()) } else { journal.disk.sync(&file) };
         let synced = tail_synced.and_then(|()| dir.map_or(Ok(()), |dir| journal.disk.sync(&dir)));
         synced.map_err(|source| {

@@ -88,7 +88,8 @@ fn damage_costs_what_is_damaged() {
     assert_eq!(*Journal::open(&path, 1 << 20).unwrap().recovered(), [raw(0), raw(1), raw(9)]);
 }
 
-/// Goal: the file is bounded. It is rewritten with what the pool still has, and refuses what does not fit beside that.
+/// Goal: the file is bounded. It is rewritten with the pool's transactions, and refuses those that do not fit beside
+/// them.
 #[test]
 fn the_file_is_bounded() {
     let (_dir, path) = file();
@@ -210,8 +211,8 @@ fn a_rewrite_keeps_nobody_out() {
     assert_eq!(journal.bytes(), fs::metadata(&path).unwrap().len());
 }
 
-/// Goal: however many wait for a slow disk, they share its syncs: those that came before one began wait for it, the
-/// others for the next. None of them returns before its own is over.
+/// Goal: callers that wait for a slow disk share its syncs, however many they are. A caller that came before a sync
+/// began waits for that sync, a later one for the next. No caller returns before its sync is over.
 #[tokio::test(flavor = "multi_thread")]
 async fn those_who_wait_share_a_sync() {
     let (_dir, path) = file();
@@ -334,8 +335,8 @@ fn questions_do_not_wait_for_the_disk() {
     assert_eq!(journal.bytes(), fs::metadata(&path).unwrap().len());
 }
 
-/// Goal: one sender's transactions never fill the file, and waiting ones leave room for others. Those of the senders with most of them go
-/// first; executable ones never go.
+/// Goal: one sender's transactions never fill the file, and waiting ones leave room for others. The waiting
+/// transactions of the senders with most of them are dropped first; executable ones never are.
 #[test]
 fn what_waits_leaves_room_for_others() {
     let (_dir, path) = file();

@@ -27,8 +27,8 @@ pub(super) struct Entry<T> {
     pub(super) terms: Terms,
     /// Order of arrival; the earlier of two equal payers goes first.
     pub(super) sequence: u64,
-    /// The least tip among its sender's executable transactions up to this one. The queue maintains it; it means nothing while
-    /// this one waits.
+    /// The least tip among its sender's executable transactions up to this one. The queue maintains it; it means
+    /// nothing while this transaction waits.
     pub(super) floor_wei: u128,
     /// Whether a user of this node submitted it, and it was acknowledged.
     pub(super) is_local: bool,
@@ -55,7 +55,7 @@ pub(super) enum Worth {
     },
 }
 
-/// A sender's first executable transactions, which rank before those of equal pay that others have beyond this number.
+/// Number of a sender's first executable transactions that rank before other senders' further ones of equal pay.
 const SENDER_SLOTS: u64 = 16;
 
 /// Rank of a sender's next executable transaction: the highest is proposed first.
@@ -96,7 +96,7 @@ pub(super) struct AccountQueue<T> {
     local_bytes: usize,
     /// The nonce where the next offer to other nodes begins, in each circle.
     offer_from: [u64; 2],
-    /// The index's count of sweeps when the next executable transaction became the next.
+    /// The index's count of sweeps when the sender's first executable transaction became the first.
     head_since: u64,
 }
 
@@ -311,12 +311,12 @@ impl<T> AccountQueue<T> {
         }
     }
 
-    /// Raises the floors after the first transactions are gone, which may have paid less than those after them.
+    /// Raises the floors once the first transactions are gone: they may have paid less than the later ones.
     fn raise_floors(&mut self) {
         let mut floor_wei = u128::MAX;
         for (nonce, entry) in self.entries.range_mut(self.state.nonce..self.ready_end) {
             floor_wei = floor_wei.min(entry.terms.tip_wei);
-            // None of the removed ones paid less, so the floors after them stay.
+            // None of the removed transactions paid less, so the later floors stay.
             if *nonce == self.state.nonce && entry.floor_wei == floor_wei {
                 return;
             }

@@ -9,7 +9,7 @@ const ARRIVALS_MAX: usize = 65_536;
 /// Approximate bound of the memory of whole transactions, in bytes. They may have left the pool when somebody asks for
 /// them.
 const WHOLE_BYTES_MAX: usize = 8 << 20;
-/// Memory of one transaction beside its envelope, which is held once raw and once decoded.
+/// Memory of one transaction in addition to its envelope, which is held once raw and once decoded.
 const WHOLE_BYTES_BESIDE: usize = 1 << 10;
 
 /// The last arrivals, in order, under consecutive numbers.

@@ -1,8 +1,8 @@
 //! [`Candidates`]: a proposer's draws from the pool for one batch, the best first.
 //!
 //! A batch fills by the gas that its transactions use, which is unknown before they are executed. So the proposer draws
-//! one transaction at a time, by the room that the earlier ones left. If one does not fit, it and its sender's later
-//! ones are passed over for this batch alone. In the next batch its tip ranks it again.
+//! one transaction at a time, by the room that the earlier ones left. A transaction that does not fit is passed over
+//! for this batch alone, with its sender's later ones. In the next batch its tip ranks it again.
 
 use std::collections::{BinaryHeap, HashMap};
 
@@ -89,7 +89,7 @@ impl slipstream_executor::Candidates for Candidates {
 /// The progress of the draws for one batch.
 #[derive(Debug, Default)]
 pub(super) struct Cursor {
-    /// The draws have come down the ranking of the senders' next transactions to this one.
+    /// The draws' position in the ranking of the senders' next transactions; `None` before the first draw.
     pub(super) below: Option<HeadKey>,
     /// Transactions that became next because their sender's previous one was taken.
     pub(super) opened: BinaryHeap<(HeadKey, u64)>,
@@ -97,14 +97,14 @@ pub(super) struct Cursor {
     pub(super) drawn: Option<(Address, u64)>,
     /// Transactions looked at in vain so far.
     pub(super) misfits: usize,
-    /// Senders whose next transaction differs from that of the ranking. It was opened at the beginning.
+    /// Senders whose next transaction differs from the ranked one. The actual next one was opened at the beginning.
     pub(super) ahead: Ahead,
     /// The room of the first draw.
     pub(super) whole: Option<RemainingCapacity>,
 }
 
 impl Cursor {
-    /// Leaves out the last drawn transaction, so its sender's later ones stay closed.
+    /// Leaves out the last drawn transaction, so its sender's later ones are not drawn.
     pub(super) fn leave_out(&mut self) {
         self.drawn = None;
     }

@@ -5,7 +5,7 @@ use slipstream_executor::Transaction;
 
 use super::index::Index;
 
-/// The limit of what one look may copy: the pool is locked meanwhile.
+/// The limit on what one call may copy: the pool is locked during the call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ContentLimit {
     /// Maximum number of transactions in one answer.
@@ -23,7 +23,7 @@ pub struct PoolContent {
     pub queued: Vec<(Address, Vec<Transaction>)>,
 }
 
-/// The pool, or one sender's part of it, holds more than one look may copy.
+/// The pool, or one sender's part of it, holds more than one call may copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{transactions} transactions of {bytes} bytes")]
 pub struct TooMuchContent {
@@ -36,8 +36,8 @@ pub struct TooMuchContent {
 impl Index<Transaction> {
     /// Copies the transactions of one sender or of all.
     ///
-    /// If they are more than the limit.
-    /// If it is more than the limit.
+    /// # Errors
+    /// If they exceed the limit; nothing is copied then.
     pub(super) fn content(
         &self,
         of: Option<&Address>,

@@ -44,7 +44,7 @@ pub enum PoolError {
         "transaction underpriced: its place pays {tip_wei} wei per gas, but the full pool asks for {lowest_wei} wei"
     )]
     Underpriced {
-        /// Wei per gas that it would pay the proposer, at most what its sender's earlier ones pay.
+        /// Wei per gas that it would pay the proposer, limited by what its sender's earlier transactions pay.
         tip_wei: u128,
         /// The tip of the next transaction to be evicted, or of those evicted last.
         lowest_wei: u128,

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 const HALF_LIFE: Duration = Duration::from_secs(60);
 
 /// The least tip that a newcomer must offer. Every eviction raises it to the tip of the evicted transaction. So an
-/// attacker that fills the pool to drive others out must pay for each transaction what they had offered. The price does
-/// not fall as soon as a batch makes room, but decays.
+/// attacker that fills the pool to drive others out must pay for each transaction as much as the evicted ones had
+/// offered. The price does not fall as soon as a batch makes room, but decays.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TipFloor {
     wei: u128,

@@ -50,7 +50,7 @@ pub use self::{
     maintain::maintain,
 };
 
-/// Calls of [`Pool::expire`] that find a transaction executable before it is dropped.
+/// Number of [`Pool::expire`] calls that find a transaction executable before it is dropped.
 const SWEEPS_MAX: u64 = 10;
 /// The same for a transaction that was acknowledged to a user of this node, and for any that waits: three hours of
 /// batches.

@@ -16,13 +16,13 @@ use tokio::{
 /// How often one validator's useless messages are logged. Otherwise a flood of them floods the log.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// Unwanted orders within [`INTERVAL`] that an honest validator may send. A primary makes some 50 batches a second at
-/// most, sends each to those that lag behind, and repeats it a few times.
+/// most, sends each to validators that lag behind, and repeats it a few times.
 const UNWANTED_MAX: u64 = 1_000;
 
-/// The places in which members' long messages are processed, and the counts of members' useless messages.
+/// Locks that let one long message of each member be processed at a time, and the counts of members' useless messages.
 pub(super) struct Admission {
-    /// One for each seat. Without it, a validator has as many bodies unpacked at once as the network allows it
-    /// requests.
+    /// One lock for each seat. Without it, a validator could have as many bodies unpacked at once as the network allows
+    /// it requests.
     places: Vec<Place<()>>,
     useless: Mutex<BTreeMap<u16, Useless>>,
 }
@@ -50,7 +50,7 @@ impl Admission {
         Arc::new(Admission { places, useless: Mutex::default() })
     }
 
-    /// Waits for the seat's only place.
+    /// Waits for the seat's lock.
     pub(super) async fn place(&self, seat: u16) -> MutexGuard<'_, ()> {
         self.places[usize::from(seat)].lock().await
     }
@@ -89,8 +89,8 @@ impl Admission {
 mod tests {
     use super::*;
 
-    /// Goal: what honest primaries cause is not reported. More of it, or what no honest validator sends, is reported
-    /// once in an interval for each seat.
+    /// Goal: as many useless messages as honest primaries cause are not reported. More of them, or messages that no
+    /// honest validator sends, are reported once in an interval for each seat.
     #[test]
     fn who_sends_what_nobody_wants_is_told_of_once_in_an_interval() {
         let (admission, begun) = (Admission::new(4), Instant::now());

@@ -6,7 +6,8 @@ use slipstream_types::{BatchNumber, Digest};
 
 use super::message::{Ordered, REQUEST_BYTES_MAX};
 
-/// Maximum bytes that wait. A primary that orders more than is executed has to retry, so that it does not fill the memory.
+/// Maximum bytes that wait. A primary that orders more than this validator executes has to retry, so that orders do not
+/// fill the memory.
 const BYTES_MAX: usize = 2 * REQUEST_BYTES_MAX;
 
 /// Bodies by the order's digest, within [`BYTES_MAX`].

@@ -135,7 +135,7 @@ impl BuildClock for BuildTimer {
         if self.current.is_heavy {
             self.heavy += took;
         }
-        // One precompile runs to its end, however long it takes.
+        // A precompile runs to its end, however long it takes.
         let is_in_time = now <= self.deadline;
         if !is_in_time {
             self.failed_to_end(transaction);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     /// Goal: gas of unknown price may begin only with a whole batch's time. Once its price is known, heavy transactions
-    /// leave half of the batch to light ones. An overlong one begins in no two batches in a row.
+    /// leave half of the batch to light ones. No two batches in a row begin an overlong transaction.
     #[tokio::test(start_paused = true)]
     async fn heavy_transactions_leave_room() {
         let pace = pace();
@@ -220,8 +220,8 @@ mod tests {
         assert!(!third.is_open());
     }
 
-    /// Goal: a transaction that has a whole batch's time three times and does not end is reported once. One that began
-    /// late is not.
+    /// Goal: a transaction that has a whole batch's time three times and does not end is reported once. A transaction
+    /// that began late is not reported.
     #[tokio::test(start_paused = true)]
     async fn what_never_fits_is_told_of() {
         let pace = pace();

@@ -62,8 +62,8 @@ pub(super) enum BuildOutcome {
 }
 
 impl Ledger {
-    /// Builds the batch after `chain` from the pool, and its order. Without a transaction it builds one only if it may
-    /// be empty.
+    /// Builds the batch after `chain` from the pool, and its order. Without a transaction it builds a batch only if the
+    /// batch may be empty.
     pub(super) fn build(
         &self,
         chain: &[Arc<Executed>],
@@ -160,8 +160,8 @@ impl Ledger {
         Ok(BuildResult { batch, ..built })
     }
 
-    /// Begins to read what the pool's best transactions name, so that proposing waits for the disk no longer than
-    /// following does.
+    /// Begins to read the state that the pool's best transactions name, so that a primary waits for the disk no longer
+    /// than the others do.
     fn read_ahead(
         &self,
         base: &ExecutionBase,

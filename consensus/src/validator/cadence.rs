@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use crate::config::ConsensusConfig;
 
-/// An honest primary may make empty batches this many times as rarely as this validator would. Validators miss a
-/// primary that makes none after this many intervals, or at once when a transaction comes.
+/// Factor by which another primary's pause before an empty batch may exceed this validator's own. A longer pause makes
+/// its batch overdue. Once a transaction waits, the batch is overdue by the normal interval.
 const IDLE_SHARE: u32 = 5;
 /// If a batch takes 30 ms, the next one begins 60 ms after it began. So validators are idle for half of the time.
 const PAUSE_SHARE: u32 = 2;

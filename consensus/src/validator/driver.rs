@@ -66,7 +66,7 @@ pub struct Driver {
     pub(super) executions: WorkQueue<WorkResult>,
     /// Commits batches, while the next one is executed.
     pub(super) commits: WorkQueue<WorkResult>,
-    /// Makes durable what is about to be sent, beside executions and commits.
+    /// Makes durable what is about to be sent, in parallel with executions and commits.
     pub(super) records: WorkQueue<WorkResult>,
     /// Reads committed batches that others request.
     pub(super) lookups: WorkQueue<WorkResult>,

@@ -99,7 +99,7 @@ impl Driver {
         let request = match message {
             Message::Order(order) => match self.ordered_batch(&order) {
                 Some(ordered) => Request::Order(Box::new(Arc::unwrap_or_clone(ordered))),
-                // The batch is committed here by now: a validator that lacks it gets it through sync.
+                // The batch is committed here by now. A validator that lacks it gets it through sync.
                 None => return Ok(()),
             },
             message => Request::Say(self.ledger.set.epoch, Box::new(message)),
@@ -129,7 +129,7 @@ impl Driver {
         waiting.cloned().or_else(|| self.kept.of_order(order).map(of).map(Arc::new))
     }
 
-    /// Commits a decided batch, which is held, or was rolled back in between.
+    /// Commits a decided batch, whether it is held in memory or was rolled back in between.
     ///
     /// Fullnodes can commit it at the same time.
     fn commit(&mut self, certificate: Certificate) {
@@ -152,8 +152,8 @@ impl Driver {
         }
     }
 
-    /// Hands the batch on at once: a slow announcer must not slow down batch building. The primary of its view leads;
-    /// the others lend their bodies.
+    /// Hands the batch on at once: a slow announcer must not slow down batch building. The primary of the batch's view
+    /// spreads it; the other validators help.
     fn announce(&self, parts: &DurableOutcome, certificate: &Certificate) {
         let sealed = &parts.sealed;
         let (number, transactions) = (sealed.header.number, sealed.header.tx_count);

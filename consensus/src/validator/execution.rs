@@ -39,7 +39,8 @@ pub(super) enum Failure {
 impl Failure {
     /// Translates the failure for the protocol.
     ///
-    /// # Errors If this validator cannot continue.
+    /// # Errors
+    /// If this validator cannot continue.
     pub(super) fn no_outcome(self) -> Result<(NoOutcome, Option<Box<ProposalError>>), ConsensusError> {
         match self {
             Failure::Refused(error) => Ok((NoOutcome::Refused, Some(error))),

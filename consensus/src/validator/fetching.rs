@@ -1,8 +1,8 @@
 //! [`Fetches`]: fetches outcomes that the others agreed on, where this validator has another or none.
 //!
 //! The batch may have been executed here in an earlier view. Otherwise this validator asks the others in turns and
-//! trusts none of them. On its own state, the batch must give the ledger info that a quorum signed. If the gap is
-//! longer than the held chain, sync closes it.
+//! trusts none of them. On this validator's own state, the batch must give the ledger info that a quorum signed. If the
+//! gap is longer than the held chain, sync closes it.
 
 use std::{collections::BTreeMap, time::Duration};
 

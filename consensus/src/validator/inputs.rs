@@ -108,7 +108,7 @@ impl Driver {
                 if fired == Some(eve::Timer::Patience) {
                     self.working.pace.lock().ran_out();
                 }
-                // The same time for both: the timer that is looked at must be the one that fires.
+                // Both calls get the same time, so that the timer that is checked is the one that fires.
                 let now = core_now();
                 if self.due_core_timer(now) == Some(eve::Timer::Tell) {
                     self.note_candidates();
@@ -178,8 +178,8 @@ impl Driver {
         }
     }
 
-    /// Returns whether the body of a signed order is wanted here. The core takes an order that is not, because it may
-    /// contradict another.
+    /// Returns whether the body of a signed order is wanted here. The core also takes an unwanted order, because that
+    /// order may contradict another.
     fn offered(&mut self, seat: u16, order: SignedOrder, bytes: usize) -> Result<bool, ProposalError> {
         let is_wanted = self.core.wants(&order.order);
         if !is_wanted {
@@ -215,7 +215,7 @@ impl Driver {
                 self.carry_out(outputs)?;
             }
             WorkResult::Convicted(result) => result?,
-            // The core learns of it from the head.
+            // The core learns of the commit from the store's head.
             WorkResult::Committed(result) => result?,
             WorkResult::Looked(answer, result) => {
                 let response = match result? {

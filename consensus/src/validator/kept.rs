@@ -13,8 +13,8 @@ use slipstream_types::{BatchNumber, CodecError, Digest, codec};
 use super::{executed::DurableOutcome, message::OutcomeParts};
 use crate::error::RecordError;
 
-/// Maximum number of outcomes of one number: one for each view in which it was executed. Those of the oldest views go first. A
-/// primary that makes others pile them up must be elected for each.
+/// Maximum number of outcomes of one number: one for each view in which it was executed. Those of the oldest views are
+/// removed first. Each outcome takes a view, so a primary must lead a view for each one that it makes others keep.
 const NUMBER_MAX: usize = 16;
 
 /// The prefix of the records' names.
@@ -50,7 +50,7 @@ impl KeptOutcomes {
             return None;
         }
         outcomes.push(parts);
-        // Fetched outcomes are decided, so they go last.
+        // Fetched outcomes are decided, so they are removed last.
         outcomes.sort_by_key(|kept| kept.order.as_ref().map_or(u64::MAX, |order| order.order.view));
         (outcomes.len() > NUMBER_MAX).then(|| name(&outcomes.remove(0)))
     }
@@ -73,7 +73,7 @@ impl KeptOutcomes {
     }
 }
 
-/// Makes an outcome durable, before it, or one that builds on it, is announced.
+/// Makes an outcome durable. Call it before this outcome, or one that builds on it, is announced.
 pub(super) fn write(store: &Store, parts: &DurableOutcome) -> Result<(), RecordError> {
     let stored = StoredOutcome { order: parts.order.clone(), parts: parts.outcome() };
     let bytes = codec::encode("outcome", &stored).map_err(RecordError::Unreadable)?;

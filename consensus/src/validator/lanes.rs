@@ -33,9 +33,9 @@ const LINK_BYTES_PER_SECOND: u64 = 1_000_000;
 /// One queued request.
 #[derive(Clone)]
 pub(super) struct Parcel<T> {
-    /// Names, to its sender, the request that an answer belongs to.
+    /// Identifies the request for its sender when the answer arrives.
     pub(super) tag: T,
-    /// The batch that it was sent for.
+    /// The batch that the request was sent for.
     pub(super) number: BatchNumber,
     pub(super) payload: Arc<Vec<u8>>,
     /// Maximum bytes that the answer may have.
@@ -117,7 +117,7 @@ impl<T: Copy + Send + 'static> Lanes<T> {
 
     fn launch(&mut self, seat: u16) {
         let Some(lane) = self.lanes.get_mut(&seat) else { return };
-        // Beside the longest order only votes are in flight.
+        // Next to the longest order only votes are in flight.
         while lane.in_flight < IN_FLIGHT_MAX
             && lane.bytes < REQUEST_BYTES_MAX
             && let Some(Parcel { tag, number, payload, answer_bytes_max }) = lane.queue.pop_front()

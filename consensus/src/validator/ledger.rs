@@ -102,8 +102,8 @@ impl Ledger {
         if self.lacks(Planted::UnkeptOutcome) { Ok(()) } else { kept::write(&self.store, parts) }
     }
 
-    /// Commits a certified batch. It is no error if sync has committed it meanwhile. The kept outcome is removed after
-    /// the commit, so that a power cut, which takes the last writes, leaves one or the other.
+    /// Commits a certified batch. A batch that sync has committed meanwhile is no error. The kept outcome is removed
+    /// after the commit. So a power cut, which takes the last writes, leaves the committed batch or the kept outcome.
     pub(super) fn commit(
         &self,
         executed: &Executed,
@@ -136,7 +136,7 @@ impl Ledger {
         self.forget_outcomes(parts.number())
     }
 
-    /// Removes the kept outcomes from number `first` up to the head. A batch that was left to sync keeps its own.
+    /// Removes the kept outcomes from number `first` up to the head. A batch that was left to sync keeps its outcomes.
     pub(super) fn forget_outcomes(&self, first: BatchNumber) -> Result<(), StorageError> {
         kept::remove(&self.store, first..=self.store.head()?.header.number)
     }
@@ -147,7 +147,7 @@ impl Ledger {
         speculation: Option<slipstream_storage::Speculation>,
     ) -> Result<(), StorageError> {
         match self.store.commit_recorded(batch, speculation) {
-            // Sync was faster, or has to be: a batch before this one was not available here.
+            // Sync was faster, or must bring the batch: an earlier batch was not available here.
             Err(StorageError::NotNext { head, number }) => {
                 tracing::debug!(%head, %number, "leaving a decided batch to sync");
                 Ok(())

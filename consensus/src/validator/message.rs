@@ -14,7 +14,7 @@ const REQUEST: &str = "consensus request";
 pub(super) const REQUEST_BYTES_MAX: usize = BLOB_BYTES_MAX;
 /// The first byte of a request that is an order.
 const ORDER_VARIANT: u8 = 0;
-/// Bytes of a [`SignedOrder`]. All its fields have a fixed length, so it can be read without what follows.
+/// Bytes of a [`SignedOrder`]. All its fields have a fixed length, so it can be read without the rest of the request.
 const ORDER_BYTES: usize = 3 * 8 + 32 + 8 + 32 + 64;
 /// The longest answer other than an outcome.
 pub(super) const TAKEN_BYTES_MAX: usize = 16;
@@ -105,7 +105,7 @@ pub fn decode_request(bytes: &[u8]) -> Result<Request, CodecError> {
 pub(super) const ODD_ORDER: CodecError =
     CodecError::Invalid { what: REQUEST, rule: "an order begins with its kind, in one byte" };
 
-/// Reads the order that a request begins with, if it is one. The body after it is ignored.
+/// Reads the order that a request begins with, if the request is an order. The body after it is ignored.
 ///
 /// # Errors
 /// If it is cut off.

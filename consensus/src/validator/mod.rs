@@ -10,10 +10,10 @@
 //! ```
 //!
 //! [`Validator`] is a handle. The [`Driver`] is the actor that owns everything: the core, uncommitted batches
-//! ([`uncommitted_chain`], and [`kept`] on disk), and bodies that wait for execution ([`bodies`]). Inputs come one after another, so
-//! no part needs a lock. `inputs` takes inputs in, and `effects` carries out what the core wants. `working` and
-//! `execution` make outcomes, and `fetching` gets those that others agreed on. `pace` bounds a batch by time. After a
-//! start, `opening` finds the earlier state.
+//! ([`uncommitted_chain`], and [`kept`] on disk), and bodies that wait for execution ([`bodies`]). Inputs come one
+//! after another, so no part needs a lock. `inputs` passes events to the core, and `effects` carries out what the core
+//! wants. `working` and `execution` make outcomes, and `fetching` gets those that others agreed on. `pace` bounds a
+//! batch by time. After a start, `opening` finds the earlier state.
 //!
 //! The validator makes everything durable before it sends it: outcomes when it executes them, votes by
 //! [`Flush`](slipstream_eve::Flush), one after another.
@@ -233,9 +233,9 @@ impl Validator {
         Ok((validator, driver))
     }
 
-    /// Answers a request of the consensus protocol as soon as the driver has processed it; a vote as soon as it is in
-    /// the driver's mailbox. A refusal says what is wrong. Work that a request began continues even if the future is
-    /// dropped.
+    /// Answers a request of the consensus protocol as soon as the driver has processed it. A vote is answered as soon
+    /// as it is in the driver's mailbox. A refusal says what is wrong. Work that a request began continues even if the
+    /// future is dropped.
     pub async fn handle(&self, peer: PeerId, payload: Vec<u8>) -> Result<Vec<u8>, Refusal> {
         let answer = self.answer(peer, payload).await;
         let encoded =

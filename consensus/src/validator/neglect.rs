@@ -1,10 +1,9 @@
 //! [`Neglect`]: whether the primary omits transactions that it should order.
 //!
 //! An honest primary ends a batch only when it has no room or no executable transaction left. Every half second, this
-//! validator's forwarder offers the primary transactions of its own pool. So a primary neglects a transaction if two
-//! things hold: the transaction was executable long before a batch with room was ordered, and it is still executable
-//! after that batch. One validator's complaint ends no view: that takes `max(u, r) + 1` validators, one of which is
-//! honest.
+//! validator's forwarder offers the primary transactions of its own pool. So a primary neglects a transaction under two
+//! conditions. The transaction was executable long before a batch with room was ordered, and is still executable after
+//! that batch. One validator's complaint ends no view: that takes `max(u, r) + 1` validators, one of which is honest.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
@@ -43,7 +42,7 @@ pub(super) struct Neglect {
     /// How long the other validators took for batches that are not committed yet.
     times: BTreeMap<BatchNumber, BTreeMap<u16, Duration>>,
     /// The number of views that each transaction ended. If `matching` primaries have omitted the same transaction, one
-    /// of them was honest: there is a reason that this node's pool does not know. The transaction then ends no more
+    /// of them was honest, and had a reason that this node's pool does not know. The transaction then ends no more
     /// views.
     blamed: HashMap<B256, usize>,
     /// The view that this validator complains about.
@@ -100,8 +99,8 @@ impl Neglect {
         times.get(self.liars).copied().filter(|_| times.len() >= self.quorum)
     }
 
-    /// The transactions that the primary should have known when it made that batch; `None` if its order did not come,
-    /// or nothing was noted long enough before it.
+    /// The transactions that the primary should have known when it made that batch. `None` if the batch's order did not
+    /// come, or no candidates were noted long enough before the order.
     pub(super) fn candidates(&self, number: BatchNumber, view: u64) -> Option<&HashSet<B256>> {
         let (.., came) = self.orders.iter().rev().find(|(it, of, _)| (*it, *of) == (number, view))?;
         let known = self.candidates.iter().rev().find(|(at, _)| *at + GRACE <= *came);
@@ -220,8 +219,8 @@ mod tests {
         assert!(!neglect.blames(4, odd));
     }
 
-    /// Goal: one validator cannot claim that a batch took long, the reports of a few do not count, and nothing is kept
-    /// for far batches.
+    /// Goal: a single validator cannot make a batch count as slow, and the reports of a few do not count. Nothing is
+    /// kept for batches far ahead.
     #[test]
     fn a_quorum_tells_how_long_a_batch_took() {
         let (mut neglect, [head, number, next]) = (neglect(), [6, 7, 8].map(BatchNumber::new));

@@ -43,7 +43,7 @@ impl Stop {
         self.0.simulated_us.fetch_add(us, Relaxed);
     }
 
-    /// How long a simulated machine has worked; zero on a real one.
+    /// How long a simulated machine has worked; zero on a real machine.
     pub(super) fn spent(&self) -> Duration {
         Duration::from_micros(self.0.simulated_us.load(Relaxed))
     }

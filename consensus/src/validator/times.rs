@@ -10,7 +10,7 @@ use crate::error::ProposalError;
 const AHEAD_MS_MAX: u64 = 10_000;
 
 /// How far an order's time may be behind this validator's clock: a primary that repeats a time for ever must lose its
-/// view. An order waits for a quorum for less than that, or its view has ended.
+/// view. An order that waits longer than that for a quorum has outlived its view.
 const BEHIND_MS_MAX: u64 = 30_000;
 
 /// How far a batch's time may be after its parent's. So one batch of a quorum with wrong clocks costs ten minutes at

@@ -1,4 +1,4 @@
-//! [`Tip`]: a batch that another can follow, committed or only executed, with what the next one needs to know of it.
+//! [`Tip`]: a batch that another can follow, committed or only executed, with the data that the next batch needs.
 
 use slipstream_storage::Head;
 use slipstream_types::{

@@ -78,7 +78,7 @@ impl UncommittedChain {
     pub(super) fn settle(&mut self, committed: &Tip) {
         self.committed = committed.number();
         self.chain.retain(|held| held.number() > committed.number());
-        // Sync may have brought another batch than the one that they build on.
+        // Sync may have brought a batch other than the one that the held batches build on.
         if self.chain.front().is_some_and(|first| first.tip.header.parent != committed.digest) {
             self.chain.clear();
         }

@@ -17,7 +17,7 @@ struct Job<R> {
 /// The last part of a piece of work. Its argument is whether a simulated machine was stopped before it.
 type End<R> = Box<dyn FnOnce(bool) -> R + Send>;
 
-/// A queue of work, one piece of which runs. Work that has begun runs to its end even if the queue is dropped.
+/// A queue of work that runs one piece at a time. Work that has begun runs to its end even if the queue is dropped.
 ///
 /// The queue has no bound of its own: its owner adds a bounded number of pieces.
 pub(super) struct WorkQueue<R> {
@@ -42,8 +42,8 @@ impl<R: Send + 'static> WorkQueue<R> {
         self.add_long(name, Stop::default(), work);
     }
 
-    /// Does the same as [`WorkQueue::add`], with work in two parts that can be stopped. A simulated machine takes its time
-    /// between them.
+    /// Does the same as [`WorkQueue::add`], with work in two parts that can be stopped. A simulated machine spends its
+    /// working time between the two parts.
     pub(super) fn add_long<E: FnOnce(bool) -> R + Send + 'static>(
         &mut self,
         name: &'static str,

@@ -43,7 +43,7 @@ pub(super) struct Working {
     own: Cadence,
     /// When each uncommitted own batch was begun.
     begun: BTreeMap<BatchNumber, Instant>,
-    /// Counts from the last move of the head. By it, any primary should have made a batch.
+    /// Counts from the last move of the head. By this cadence, any primary should have made a batch.
     any: Cadence,
     /// Whether the core knows that a batch is wanted.
     is_wanted: bool,
@@ -100,8 +100,9 @@ impl Working {
         self.any.made(now);
     }
 
-    /// The room that a finished batch had for one more transaction whose gas is no risk; `None` if it had none. An
-    /// honest primary ends a batch early only for lack of gas, of places or of time.
+    /// The room that a finished batch had left for one more transaction, whose gas would have risked no delay; `None`
+    /// if it had none. An honest primary ends a batch early only for lack of gas or time, or at the maximum number of
+    /// transactions.
     pub(super) fn room_left(
         &self,
         header: &BatchHeader,
@@ -124,7 +125,7 @@ impl Working {
 }
 
 impl Driver {
-    /// Begins what can begin. Returns whether the core got an input.
+    /// Begins the work that can begin. Returns whether the core got an input.
     pub(super) fn pursue(&mut self) -> bool {
         if self.tell_wanted() {
             return true;

@@ -2,7 +2,7 @@
 
 use crate::opcode::*;
 
-/// A basic block: a run of instructions that is entered at its first and left at its last.
+/// A basic block: instructions that are entered only at the first and left only at the last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Block {
     /// Position of its first instruction.
@@ -27,8 +27,8 @@ pub(crate) struct Instruction<'a> {
 }
 
 impl<'a> Blocks<'a> {
-    /// Cuts `code` into blocks. It drops code after the end of a block up to the next JUMPDEST, because such code can
-    /// never run.
+    /// Cuts `code` into blocks. Drops code between a block's end and the next JUMPDEST, because that code can never
+    /// run.
     pub(crate) fn new(code: &'a [u8]) -> Self {
         let mut blocks: Vec<Block> = Vec::new();
         let mut start = Some(0);
@@ -48,7 +48,7 @@ impl<'a> Blocks<'a> {
                 start = (op == JUMPI).then_some(end);
             }
         }
-        // Running off the end of the code is a STOP, so an empty block there is one too.
+        // Running off the end of the code is a STOP, so an empty block at the end means STOP too.
         if let Some(begun) = start {
             blocks.push(Block { start: begun, end: code.len() });
         }
@@ -113,7 +113,7 @@ mod tests {
         blocks.blocks.iter().map(|block| (block.start, block.end)).collect()
     }
 
-    /// Goal: blocks begin at JUMPDESTs and after JUMPIs, and end at jumps and stops; dead code is in none.
+    /// Goal: blocks begin at JUMPDESTs and after JUMPIs, and end at jumps and stops; dead code belongs to no block.
     #[test]
     fn blocks_end_where_control_may_leave() {
         // PUSH1 6 JUMPI | STOP | STOP(dead) STOP(dead) JUMPDEST PC STOP

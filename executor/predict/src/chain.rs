@@ -1,8 +1,8 @@
 //! [`chains`]: joins basic blocks into the runs of operations that make up a predictor.
 //!
-//! A block's trace continues into its only successor, if that has no other predecessor or is small enough to copy.
-//! Copies of a compiler's small internal functions then end in a constant return address. Whole internal calls then
-//! vanish into their callers, and constants fold through them.
+//! A block's trace continues into its only successor, if that successor has no other predecessor or is small enough to
+//! copy. Copies of a compiler's small internal functions then end in a constant return address. Whole internal calls
+//! then vanish into their callers, and constants fold through them.
 
 use alloy_primitives::map::HashMap;
 
@@ -25,14 +25,14 @@ const CHAIN_BLOCKS_MAX: usize = 128;
 /// hold, so only copying reaches it.
 const OPS_MAX: usize = 50_000;
 
-/// A run of operations that is entered at its first and left at its last.
+/// Operations that are entered only at the first and left only at the last.
 pub(crate) struct Chain {
     /// Position of its first instruction in the code.
     pub(crate) pc: usize,
     pub(crate) ops: Vec<Op>,
-    /// Number of stack entries that it takes.
+    /// Number of stack entries that the chain takes.
     pub(crate) taken: usize,
-    /// The operands that it leaves instead, top last.
+    /// The operands that the chain leaves in place of those entries, top last.
     pub(crate) stack: Vec<Operand>,
     pub(crate) exit: ChainExit,
 }
@@ -91,7 +91,7 @@ impl ChainExit {
     }
 }
 
-/// The chains that are reachable from the start of the code, by the index of each one's first block.
+/// The chains that are reachable from the start of the code, by the index of their first block.
 pub(crate) fn chains(blocks: &Blocks<'_>, flow: &Flow, constants: &mut Constants) -> HashMap<u32, Chain> {
     let mut chains = HashMap::default();
     let mut pending = vec![0];
@@ -167,7 +167,7 @@ fn resolved(blocks: &Blocks<'_>, flow: &Flow, tracer: &Tracer<'_, '_>, at: u32, 
             (None, ChainExit::Goto(then), ChainExit::Goto(otherwise)) => {
                 ChainExit::Branch { condition, then, otherwise }
             }
-            // A branch with a computed target, which no compiler makes: only the known path is followed.
+            // No compiler makes a branch with a computed target, so only the known path is followed.
             (None, _, next) => next,
         },
     }

@@ -11,7 +11,7 @@ pub(crate) enum Operand {
     Entry(u16),
     /// The result of an earlier operation of the chain.
     Op(u32),
-    /// No operation needs it.
+    /// A word that no operation needs.
     Unknown,
 }
 
@@ -28,7 +28,7 @@ impl Constants {
         self.pushed(value, false)
     }
 
-    /// The operand for a pushed value; `is_narrow` for that of a PUSH1.
+    /// The operand for a pushed value; `is_narrow` if a PUSH1 pushed it.
     pub(crate) fn pushed(&mut self, value: U256, is_narrow: bool) -> Operand {
         let next = self.values.len() as u32;
         let number = *self.numbers.entry((value, is_narrow)).or_insert(next);

@@ -8,8 +8,8 @@ use crate::opcode::*;
 /// Number of arguments of the widest folded instruction.
 pub(crate) const FOLDED_ARGS_MAX: usize = 3;
 
-/// The result of an instruction that depends only on its arguments, which come top of the stack first. Returns `None`
-/// for any other instruction, or if an argument is missing.
+/// Returns the result of an instruction that depends only on its arguments; `args` begins with the stack's top. Returns
+/// `None` for any other instruction, or if an argument is missing.
 pub(crate) fn fold(code: u8, args: &[U256]) -> Option<U256> {
     match *args {
         [a] => fold_one(code, a),
@@ -88,7 +88,7 @@ fn signed_less(a: U256, b: U256) -> bool {
     match (is_negative(a), is_negative(b)) {
         (true, false) => true,
         (false, true) => false,
-        // Two's complement orders words of equal sign as it orders numbers.
+        // Words of equal sign in two's complement compare as unsigned numbers do.
         _ => a < b,
     }
 }

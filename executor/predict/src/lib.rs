@@ -1,5 +1,5 @@
-//! Predictors foretell the reads of a transaction without hints and without executing it. The crate knows no EVM: it
-//! reads a state through [`StateReader`](slipstream_storage::StateReader), and `slipstream_executor` uses it.
+//! Predictors foretell a transaction's reads from its contracts' code, without hints or execution. The crate knows no
+//! EVM: it reads a state through [`StateReader`](slipstream_storage::StateReader), and `slipstream_executor` uses it.
 //!
 //! ```text
 //!  code ─▶ blocks ─▶ ssa + fold ─▶ flow ─▶ chain ─▶ slice ─▶ program      in the background, once per contract: build
@@ -11,22 +11,22 @@
 //!
 //! Source: the diploma thesis "Speeding up the storage layer of blockchain clients with static analysis and speculative
 //! execution of smart contracts" (Erigon; in Greek). The modules refer to its twelve steps. This implementation differs
-//! in two points. The source's predictors follow the jumps that were seen often; these leave out paths that can only
-//! revert. Internal calls are copied into their callers, so fewer jumps are left to resolve.
+//! in two points. The source's predictors follow the jumps that were seen often; this crate's leave out paths that can
+//! only revert. This crate also copies internal calls into their callers, so fewer jumps are left to resolve.
 //!
 //! * [`Predictors`]: the programs of contracts that are called often; [`Predictors::predict`] runs them for one
-//!   [`TransactionRef`] in a block of some [`BlockValues`]. `program_store` keeps the programs across restarts.
-//! * [`build`]: makes a [`Program`] from bytecode. `opcode` and `fold` know the instructions, `blocks` the basic blocks,
-//!   `ssa` their operations on values, `flow` which block follows which, `chain` the blocks that run as one, and `slice`
-//!   which of their operations keys depend on.
-//! * `run`: executes programs, with calls between contracts; [`Predicted`] is what it names, [`PredictStats`] how far it
-//!   came.
+//!   [`TransactionRef`] in a block with the given [`BlockValues`]. `program_store` keeps the programs across restarts.
+//! * [`build`]: makes a [`Program`] from bytecode. `opcode` and `fold` know the instructions, `blocks` finds the basic
+//!   blocks, and `ssa` turns them into operations on values. `flow` finds which block follows which, `chain` joins the
+//!   blocks that run as one, and `slice` finds the operations that keys depend on.
+//! * `run`: executes programs, including calls between contracts. [`Predicted`] is a row or code that a prediction
+//!   reports, and [`PredictStats`] how far the prediction came.
 //! * [`JumpWatch`]: records the jumps of executions that analysis cannot resolve.
 //! * [`PredictMode`], [`PredictConfig`], [`PredictLimits`]: how much is predicted, and at what cost.
 //!
 //! A predictor may be wrong. That costs reads, but never changes a result: predictors touch only caches. Loops, unknown
 //! jumps and unpredictable instructions give fewer keys. Everything is bounded: analysis by the code's length, runs by
-//! [`PredictLimits`], the programs kept by [`PredictConfig`].
+//! [`PredictLimits`], stored programs by [`PredictConfig`].
 //!
 //! ```
 //! use slipstream_predict::{PredictConfig, Predictors, build};

@@ -1,7 +1,7 @@
 //! The EVM's instructions that the analysis names, by opcode, and the number of words that each takes and leaves.
 //!
 //! Source: the Yellow Paper, appendix H, and the EIPs up to Osaka. Opcodes that a later fork introduced count at any
-//! block: a contract that holds one could not have run before.
+//! block: a contract that holds one could not have run before that fork.
 
 pub(crate) const STOP: u8 = 0x00;
 pub(crate) const ADD: u8 = 0x01;
@@ -91,7 +91,7 @@ pub(crate) const STATICCALL: u8 = 0xfa;
 pub(crate) const REVERT: u8 = 0xfd;
 pub(crate) const SELFDESTRUCT: u8 = 0xff;
 
-/// A pseudo-instruction: the Keccak-256 of one word that is known without memory. It replaces hashing
+/// A pseudo-instruction: the Keccak-256 of one word that is known without memory. This instruction replaces hashing
 /// `memory[p..p+32]`.
 pub(crate) const HASH1: u8 = 0x21;
 /// A pseudo-instruction: the Keccak-256 of two words, which is the slot of a mapping's element.
@@ -124,7 +124,7 @@ pub(crate) const fn plain_arity(code: u8) -> Option<(usize, bool)> {
     })
 }
 
-/// Returns the number of words that an operation of a chain takes, and whether it has a result: as [`plain_arity`],
+/// Returns the number of words that an operation of a chain takes, and whether it has a result. As [`plain_arity`], but
 /// without the gas of calls. Returns `(0, false)` for a code that is no operation.
 pub(crate) fn operation_arity(code: u8) -> (usize, bool) {
     const TABLE: [(u8, bool); 256] = {
@@ -151,8 +151,8 @@ pub(crate) const fn is_call(code: u8) -> bool {
     matches!(code, CALL | CALLCODE | DELEGATECALL | STATICCALL)
 }
 
-/// Whether the result depends only on the arguments and on values that are fixed for the whole call. Then two equal
-/// instructions are one.
+/// Whether the result depends only on the arguments and on values that are fixed for the whole call. If so, equal
+/// instructions are computed once.
 pub(crate) fn is_pure(code: u8) -> bool {
     matches!(
         code,
@@ -172,8 +172,8 @@ pub(crate) fn is_pure(code: u8) -> bool {
     )
 }
 
-/// Whether the instruction must stay in a predictor even if its result is unused: it names a key, calls, or writes data
-/// that later instructions read.
+/// Whether the instruction must stay in a predictor even if its result is unused: it names a key, makes a call, or
+/// writes data for later instructions.
 pub(crate) fn is_effect(code: u8) -> bool {
     matches!(
         code,

@@ -29,7 +29,7 @@ use crate::{
 
 /// Contracts whose calls are counted. Beyond this number, all counts are halved and those at zero dropped.
 const COUNTED_MAX: usize = 65_536;
-/// Maximum number of contracts that wait for analysis. Further ones are not queued, and return when they are called again.
+/// Maximum number of contracts that wait for analysis. Further contracts are skipped until they are called again.
 const QUEUED_MAX: usize = 1_024;
 /// Contracts whose observed jumps are kept.
 const OBSERVED_CONTRACTS_MAX: usize = 4_096;
@@ -80,7 +80,7 @@ impl Predictors {
         Self { config, kept, waiting, clock, watch: RwLock::default(), saved: None }
     }
 
-    /// Loads the programs that an earlier run saved in the store, and saves there what is learned from now on.
+    /// Loads the programs that an earlier run saved in the store, and saves new programs there from now on.
     ///
     /// # Errors
     /// If the disk fails, or the store is damaged.
@@ -104,7 +104,7 @@ impl Predictors {
         self.kept.read().programs.len()
     }
 
-    /// Whether it has no programs.
+    /// Whether no program is stored.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -119,8 +119,8 @@ impl Predictors {
         self.waiting.lock().queue.len()
     }
 
-    /// Counts calls of a contract that was executed, and queues it once it was called often enough. `code` is cheap to
-    /// clone.
+    /// Counts calls of an executed contract, and queues the contract once it was called often enough. `code` is cheap
+    /// to clone.
     pub fn note_executed(&self, hash: Digest, code: &Bytes, calls: u32) {
         if self.has_program(&hash) {
             return;
@@ -132,10 +132,11 @@ impl Predictors {
         }
     }
 
-    /// Counts a predicted call of a contract without a program. Many batches are prepared before the first of them is
-    /// executed.
+    /// Counts a predicted call of a contract without a program. Predicted calls count too, because many batches are
+    /// prepared before the first of them is executed.
     fn note_foretold(&self, hash: &Digest, state: &dyn StateReader) {
-        // Only once, even if nothing comes of it: the code may be too long, and reading it takes a while.
+        // Tries only once, even if the contract is not queued: its code may be too long, and reading the code takes a
+        // while.
         if self.waiting.lock().count(*hash, 1) != self.config.calls_min {
             return;
         }
@@ -144,7 +145,7 @@ impl Predictors {
         }
     }
 
-    /// The recorder that execution uses so that predictors learn; `None` if every jump is resolved.
+    /// The recorder through which predictors learn from execution; `None` if every jump is resolved.
     pub fn watch(&self) -> Option<Arc<JumpWatch>> {
         self.watch.read().clone()
     }
@@ -163,8 +164,8 @@ impl Predictors {
         *self.watch.write() = watch.map(Arc::new);
     }
 
-    /// Learns jumps that execution or a prediction made and analysis cannot resolve. A contract that has a program
-    /// keeps it until it was called often again, and then gets a better one.
+    /// Learns jumps that execution or a prediction made and analysis cannot resolve. A contract keeps its old program
+    /// until it was again called often, and then gets a better program.
     pub fn observe_jumps(&self, hash: Digest, edges: &[JumpEdge]) {
         let mut waiting = self.waiting.lock();
         if waiting.observed.len() >= OBSERVED_CONTRACTS_MAX && !waiting.observed.contains_key(&hash) {
@@ -185,8 +186,8 @@ impl Predictors {
         }
     }
 
-    /// Analyses queued contracts, the longest waiting first, until their code adds up to `code_bytes`. Returns their
-    /// number.
+    /// Analyses queued contracts, the longest waiting first, until their code adds up to `code_bytes`. Returns the
+    /// number of contracts analysed.
     pub fn build_queued(&self, code_bytes: usize) -> usize {
         let (mut built, mut bytes) = (0, 0);
         while bytes < code_bytes {
@@ -221,12 +222,12 @@ impl Predictors {
         self.kept.read().programs.get(hash).map(|entry| entry.program.clone())
     }
 
-    /// Predicts a transaction's reads and passes them to `sink`: each key and code once, as soon as it is known, so
-    /// that a prefetcher can begin. `state` may be older than the transaction; the older it is, the more predictions
+    /// Predicts a transaction's reads and passes each key and code to `sink` once. It does so as soon as each is known,
+    /// so that a prefetcher can begin. `state` may be older than the transaction; the older it is, the more predictions
     /// are wrong.
     ///
-    /// Reads of `state` happen on this thread. It never fails: it leaves out unreadable keys and paths that it cannot
-    /// follow.
+    /// Reads of `state` happen on the caller's thread. The prediction never fails: it leaves out unreadable keys and
+    /// unknown paths.
     pub fn predict(
         &self,
         transaction: TransactionRef<'_>,
@@ -249,7 +250,7 @@ impl Predictors {
         stats
     }
 
-    /// The program of some code. A missing or stale one is built now if the configuration says so.
+    /// The program of some code. A missing or stale program is built now if the configuration says so.
     fn program(&self, hash: &Digest, state: &dyn StateReader) -> Option<Arc<Program>> {
         let kept = self.kept.read().programs.get(hash).map(|entry| {
             entry.used.store(self.now(), Relaxed);
@@ -280,7 +281,7 @@ impl Predictors {
 }
 
 impl ProgramCache {
-    /// Adds a program. Returns the programs that were evicted, perhaps this one.
+    /// Adds a program. Returns the programs that were evicted, perhaps including the new one.
     fn insert(&mut self, hash: Digest, program: Arc<Program>, now: u64, bytes_max: usize) -> Vec<Digest> {
         self.remove(&hash);
         let size = program.size_bytes();

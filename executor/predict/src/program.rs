@@ -10,7 +10,7 @@
 //! ```
 //! A JUMP's block is the only known target, used when the operand is unknown. `taken` (16 bits) is the number of stack
 //! entries that the block replaces, and `left` (16 bits) the number of operands that replace them. Each node makes its
-//! programs from the code and runs them itself, so the layout may change. Saved programs carry its version.
+//! programs from the code and runs them itself, so the layout may change. Saved programs carry a version.
 
 use alloy_primitives::{
     Address, U256,
@@ -59,7 +59,7 @@ pub(crate) enum Ref {
     Unknown,
 }
 
-/// Analyses code. It never fails: it leaves out code that is too hard to follow. `observed` are jumps that execution
+/// Analyses code. Never fails: leaves out code that is too hard to follow. `observed` holds the jumps that execution
 /// made.
 pub fn build(code: &[u8], observed: &[JumpEdge]) -> Program {
     if let Some(delegate) = delegate(code) {
@@ -110,7 +110,7 @@ impl Program {
         Table { blocks, bytes, small, large, unresolved }
     }
 
-    /// Its size in memory, in bytes.
+    /// The program's size in memory, in bytes.
     pub fn size_bytes(&self) -> usize {
         size_of::<Self>()
             + self.bytes.len()
@@ -143,7 +143,7 @@ impl Program {
     }
 }
 
-/// Reads the bytes of a program. It returns `None` at bytes that no encoder writes.
+/// Reads the bytes of a program. Its methods return `None` at bytes that no encoder writes.
 pub(crate) struct Reader<'a> {
     program: &'a Program,
     rest: &'a [u8],
@@ -221,7 +221,7 @@ impl<'a> Encoder<'a> {
         encoder
     }
 
-    /// Small constants come first, so all must be known before the first is written.
+    /// Numbers the small constants before the large ones, so all must be known before the first is written.
     fn number_constants(&mut self) {
         let (mut small, mut large) = (Vec::new(), Vec::new());
         let mut seen = HashSet::<U256>::default();

@@ -1,8 +1,8 @@
 //! [`ProgramStore`]: keeps programs as records in the store, under the hash of their code, so that a restart need not
 //! learn them again.
 //!
-//! Each is written when it is built and removed when it is evicted, so a crash loses at most the last few. They derive
-//! from code in the state, so losing them costs only time.
+//! Each program is written when it is built and removed when it is evicted, so a crash loses at most the last few.
+//! Programs derive from code in the state, so losing them costs only time.
 
 use alloy_primitives::{Address, U256, hex};
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use crate::program::{Program, Table};
 /// Version of the analysis. Raise it whenever [`build`](crate::build) makes a different program from some code; a test
 /// detects that. Programs of other versions are removed at the start.
 const VERSION: u32 = 2;
-/// Bounds before and after all record names.
+/// Bounds that sort before and after all record names.
 const FIRST: &str = "predict/";
 const LAST: &str = "predict0";
 
@@ -34,7 +34,8 @@ struct Record {
 }
 
 impl ProgramStore {
-    /// Opens the records of a store, and loads programs of at most `bytes_max` together. Removes all others.
+    /// Opens the records of a store, and loads programs of at most `bytes_max` bytes in total. Removes the other
+    /// records.
     ///
     /// # Errors
     /// If the disk fails, or the store is damaged.

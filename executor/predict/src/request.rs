@@ -1,4 +1,4 @@
-//! [`TransactionRef`] and [`BlockValues`]: what a prediction starts from, beside the state.
+//! [`TransactionRef`] and [`BlockValues`]: what a prediction starts from, apart from the state.
 
 use alloy_consensus::Transaction;
 use alloy_primitives::{Address, B256, U256};
@@ -8,7 +8,7 @@ use alloy_primitives::{Address, B256, U256};
 pub struct TransactionRef<'a> {
     /// The account that signed it.
     pub sender: Address,
-    /// What it calls, with which data, value, gas and fee.
+    /// The transaction itself: its recipient, data, value, gas and fee.
     pub envelope: &'a dyn Transaction,
 }
 

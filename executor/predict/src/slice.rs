@@ -1,7 +1,8 @@
 //! [`Slice`]: the operations of each chain that a predictor needs (steps 7 to 9 of 12 of the source).
 //!
-//! The slice goes backwards to the arguments of operations that name a key, call, write memory read later, or decide
-//! the control flow. It crosses chains through the stack entries that they take. It drops everything else.
+//! The slice goes backwards to the arguments of operations that name a key, call, write memory that is read later, or
+//! decide the control flow. The slice crosses chains through the stack entries that they take. Everything else is
+//! dropped.
 
 use alloy_primitives::map::HashMap;
 

@@ -6,7 +6,7 @@
 //!
 //! Memory is tracked where addresses are constant. So the free memory pointer and the scratch space where Solidity
 //! hashes mapping keys become plain values. A write to an unknown address is assumed to lie above both. That is true of
-//! compilers, and a predictor may be wrong.
+//! compiled code; for other code, the predictor may be wrong.
 
 use alloy_primitives::{U256, map::HashMap};
 
@@ -82,7 +82,7 @@ pub(crate) struct Tracer<'a, 'c> {
     pub(crate) ops: Vec<Op>,
     /// The operands that the chain leaves above the entries that it did not take, top last.
     pub(crate) stack: Vec<Operand>,
-    /// Number of entries that it took.
+    /// Number of entries that the chain took.
     pub(crate) taken: usize,
     known: Vec<(u64, Operand)>,
     seen: HashMap<(u8, [Operand; FOLDED_ARGS_MAX]), u32>,
@@ -167,7 +167,7 @@ impl<'a, 'c> Tracer<'a, 'c> {
         }
     }
 
-    /// Drops the entries that were read but are still in place.
+    /// Drops the entries that were read but not moved.
     pub(crate) fn trim(&mut self) {
         let kept = self.stack.iter().take(self.taken).enumerate();
         let untouched = kept
@@ -180,7 +180,7 @@ impl<'a, 'c> Tracer<'a, 'c> {
     fn plain(&mut self, code: u8) {
         let (args, has_result) = operation_arity(code);
         if is_call(code) {
-            // The gas: it decides nothing that can be predicted.
+            // Drops the gas, which decides nothing that can be predicted.
             self.pop();
         }
         let mut taken = [Operand::Unknown; ARGS_MAX];
@@ -256,7 +256,7 @@ impl<'a, 'c> Tracer<'a, 'c> {
         .or_else(|| (code == AND && self.fits(b, left?)).then_some(b))
     }
 
-    /// Whether masking an operand changes nothing: compilers mask addresses again and again.
+    /// Whether an operand stays the same under `mask`. Compilers mask addresses again and again.
     fn fits(&self, operand: Operand, mask: U256) -> bool {
         let Operand::Op(number) = operand else { return false };
         let op = &self.ops[number as usize];

@@ -1,4 +1,4 @@
-//! [`Predicted`]: what a prediction names. [`PredictStats`]: how far it came.
+//! [`Predicted`]: a row or code that a prediction reports. [`PredictStats`]: how far the prediction came.
 
 use slipstream_types::{Digest, StateKey};
 
@@ -16,11 +16,11 @@ pub enum Predicted {
 /// Counts of one prediction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PredictStats {
-    /// Number of rows named.
+    /// Number of rows reported.
     pub keys: u64,
-    /// Number of codes named.
+    /// Number of codes reported.
     pub codes: u64,
-    /// Rows read to continue; each was named too.
+    /// Rows read to continue the prediction; each was also reported.
     pub reads: u64,
     /// Number of operations run.
     pub steps: u64,
@@ -45,11 +45,11 @@ pub enum StopReason {
     ReadFailed,
     /// A contract has no program; the prediction continued after its call.
     NoProgram,
-    /// A jump had an unknown target, or its program has no block there.
+    /// A jump had an unknown target, or the program has no block at the target.
     UnknownJump,
     /// A branch depended on an unknown value; one path was followed.
     UnknownBranch,
-    /// A call's target is unknown; the prediction continued after it.
+    /// A call's target is unknown; the prediction continued after the call.
     UnknownCall,
     /// The number of a slot is unknown; the prediction continued after the access.
     UnknownSlot,

@@ -110,7 +110,7 @@ fn calls_are_followed() {
     assert_eq!(slots(&delegated, &[]), [(CONTRACT, U256::from(5)), (CONTRACT, U256::ZERO)]);
 }
 
-/// Goal: reads on failing paths are left out, and a check before them does not stop the prediction.
+/// Goal: reads on failing paths are left out, and a check before such a path does not stop the prediction.
 #[test]
 fn failing_ways_are_not_followed() {
     // if caller == 0 { jump 11 }; sload(1); revert — 11: sload(2); stop
@@ -275,7 +275,8 @@ proptest! {
         prop_assert_eq!(again, (named, stats), "one prediction, twice");
     }
 
-    /// Goal: the same holds for code that creates contracts, and for jumps that were never made.
+    /// Goal: for code that creates contracts, and for jumps that were never made, analysis and run also end within the
+    /// limits and without a panic.
     #[test]
     fn no_init_code_breaks_it(init in bytecode(), edges in prop::collection::vec(any::<(u8, u8)>(), 0..20)) {
         let edges: Vec<_> = edges.iter().map(|(from, to)| JumpEdge { from: (*from).into(), to: (*to).into() }).collect();

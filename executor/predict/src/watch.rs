@@ -9,10 +9,11 @@ use slipstream_types::Digest;
 
 use crate::{flow::JumpEdge, program::Program};
 
-/// Maximum number of jumps that are kept until they are taken.
+/// Maximum number of jumps recorded between two calls of `JumpWatch::take`.
 const SEEN_MAX: usize = 4_096;
 
-/// The sites of unresolved jumps, and the jumps seen there. A node's executions share one until the programs change.
+/// The sites of unresolved jumps, and the jumps seen there. A node's executions share one watch until the programs
+/// change.
 #[derive(Debug, Default)]
 pub struct JumpWatch {
     /// Positions of the jumps by the code's hash, ascending.
@@ -29,7 +30,7 @@ impl JumpWatch {
         (!sites.is_empty()).then(|| JumpWatch { sites, seen: Mutex::default() })
     }
 
-    /// Records a jump in the code with that hash.
+    /// Records a jump in the code whose hash is `code`.
     pub fn record(&self, code: &B256, from: usize, to: usize) {
         let Some(sites) = self.sites.get(code) else { return };
         let (Ok(from), Ok(to)) = (u32::try_from(from), u32::try_from(to)) else { return };

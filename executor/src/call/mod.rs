@@ -15,10 +15,11 @@ use crate::{
 
 pub(crate) use self::overridden::OverriddenState;
 
-/// Maximum gas that a call may use, whatever the chain's limit. It bounds the time that one request can take from a node.
+/// Maximum gas that a call may use, whatever the chain's limit. This limit bounds the time that one request can take
+/// from a node.
 pub const CALL_GAS_MAX: u64 = 50_000_000;
 
-/// Gas of a plain transfer. A lower limit in the request is ignored by an estimate.
+/// Gas of a plain transfer. An estimate ignores a lower limit in the request.
 pub(crate) const TRANSFER_GAS: u64 = 21_000;
 
 /// The result of a call.
@@ -47,7 +48,7 @@ pub enum EstimateError {
         /// The text in the revert data, if Solidity wrote it.
         reason: Option<String>,
     },
-    /// The most gas that is allowed, or that the sender can pay for, is too little.
+    /// Even the most gas that is allowed, or that the sender can pay for, does not suffice.
     #[error("gas required exceeds allowance ({gas_limit})")]
     Allowance {
         /// The most gas that the call may use.
@@ -108,7 +109,7 @@ impl CallOutcome {
 
 /// Returns a gas limit with which the call succeeds, at most 1.5 % above the lowest one.
 ///
-/// The gas that a call uses may not suffice as its limit. Refunds come at the end, an inner call gets 63/64 of the
+/// The gas that a call uses may be too little as its limit. Refunds come at the end, an inner call gets 63/64 of the
 /// remaining gas, and contracts may ask for more than they use. So a bisection finds the limit.
 ///
 /// # Errors

@@ -11,7 +11,7 @@ use crate::{
     overrides::{Overrides, StorageOverride},
 };
 
-/// A state with overrides over it.
+/// A state whose values are replaced where overrides exist.
 pub(crate) struct OverriddenState<'a> {
     below: &'a dyn ExecutionState,
     overrides: &'a Overrides,

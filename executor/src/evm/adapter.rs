@@ -101,7 +101,7 @@ pub fn precompiles(fork: Fork) -> BTreeMap<String, Address> {
     all.inner().values().map(|one| (one.id().name().to_owned(), *one.address())).collect()
 }
 
-/// Converts an account for revm. Leaves out its code: revm asks for it by its hash when it needs it.
+/// Converts an account for revm. Leaves out the code: revm asks for code by its hash when needed.
 pub(super) fn account_info(account: &AccountValue) -> AccountInfo {
     AccountInfo {
         balance: account.balance,
@@ -119,8 +119,8 @@ pub(super) fn account_value(info: &AccountInfo) -> Option<AccountValue> {
         .filter(|account| *account != AccountValue::default())
 }
 
-/// Checks whether any state and any batch under these rules could take the transaction: revm's own checks that need
-/// neither.
+/// Checks whether some state and batch under these rules could take the transaction. Runs only those of revm's checks
+/// that need no state or batch.
 ///
 /// # Errors
 /// Returns the rule that the transaction breaks on any state. The checks cover intrinsic gas and calldata floor, gas
@@ -142,7 +142,7 @@ pub fn check_static(transaction: &Transaction, rules: &Rules) -> Result<(), Reje
     Ok(())
 }
 
-/// Names the rule that revm found broken.
+/// Returns the rule that revm found broken.
 pub(super) fn rejection(error: InvalidTransaction, gas_limit: u64, batch_gas_limit: u64) -> Rejection {
     use InvalidTransaction as Invalid;
     match error {

@@ -24,9 +24,9 @@ pub(crate) struct Changes {
     accounts: Vec<AccountChange>,
     /// Slots whose value differs.
     slots: Vec<DeltaEntry>,
-    /// Code that accounts have now and did not have before.
+    /// Code that accounts have afterwards and did not have before.
     codes: Vec<Vec<u8>>,
-    /// Whether a contract that existed before, or its slots, may be gone.
+    /// Whether a contract that existed before the batch, or its slots, may be gone.
     has_destroyed: bool,
 }
 
@@ -37,9 +37,9 @@ struct AccountChange {
     after: Option<AccountValue>,
 }
 
-/// Returns every row that differs, and the code that accounts have now and did not have before. The result is
-/// deterministic: it depends only on the two states, not on the path between them or on the code that the store already
-/// holds.
+/// Returns every row that the batch changed, and the code that accounts have after it but not before it. The result is
+/// deterministic: it depends only on the states before and after. Neither the path between them nor the code in the
+/// store matters.
 ///
 /// From Cancun on, SELFDESTRUCT removes only contracts of the same transaction, which have no rows. Under older rules
 /// (mainnet blocks in tests) a destroyed contract loses the slots that the batch had read. Its unread slots are unknown
@@ -78,7 +78,7 @@ pub(super) fn changes(
 }
 
 impl Changes {
-    /// Hashes of code that accounts have now and did not have before.
+    /// Hashes of code that accounts have afterwards and did not have before.
     pub(crate) fn new_codes(&self) -> impl Iterator<Item = Digest> {
         let code_hash = |value: Option<AccountValue>| value.and_then(|value| value.code_hash);
         let new = move |account: &AccountChange| {
@@ -98,8 +98,8 @@ impl Changes {
         Ok(Delta::new(entries, self.codes)?)
     }
 
-    /// Joins the changes of two parts of a batch. The parts must be independent except for balances that both added to
-    /// or took from. Returns `None` if the rows conflict.
+    /// Joins the changes of two parts of a batch. The parts must be independent except for balances that both changed.
+    /// Returns `None` if the rows conflict.
     pub(crate) fn join(mut self, other: Changes) -> Option<Changes> {
         if self.has_destroyed || other.has_destroyed {
             return None;
@@ -146,8 +146,9 @@ fn joined<T: PartialEq>(before: T, mine: T, theirs: T) -> Option<T> {
     }
 }
 
-/// Maximum bytes that these changes add to a delta. Changes of the same key add up here and merge in the delta, so the sum
-/// over a batch's transactions is never too low. New code counts enough bytes to bound the number of codes too.
+/// Maximum bytes that these changes add to a delta. Changes of the same key add up here but merge in the delta, so the
+/// sum over a batch's transactions is never too low. Each new code counts enough bytes to bound the number of codes
+/// too.
 pub(super) fn delta_bytes_max(changes: &EvmState) -> usize {
     const ACCOUNT_BYTES: usize = 100;
     const SLOT_BYTES: usize = 90;
@@ -187,8 +188,8 @@ fn slot_entries(
     }
 }
 
-/// Refuses a destroyed account that may have had storage. One with nonce 0 and empty code was never a contract, so it
-/// has none.
+/// Refuses a destroyed account that may have had storage. An account with nonce 0 and empty code was never a contract,
+/// so it has no storage.
 fn check_wiped(address: &Address, before: Option<AccountValue>) -> Result<(), ExecuteError> {
     match before {
         Some(value) if value.nonce != 0 || value.code_hash.is_some() => {

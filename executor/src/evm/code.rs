@@ -5,7 +5,8 @@ use std::fmt;
 use alloy_primitives::Bytes;
 use revm::bytecode::Bytecode;
 
-/// Contract code with its jump destinations: finding them takes about as long as reading the code. Cheap to clone.
+/// Contract code with its jump destinations. Finding the destinations takes about as long as reading the code. Cheap to
+/// clone.
 #[derive(Clone)]
 pub struct AnalysedCode(pub(super) Bytecode);
 
@@ -20,13 +21,13 @@ impl AnalysedCode {
         self.0.original_bytes()
     }
 
-    /// Approximate memory in bytes: the code, and one bit for every byte of it.
+    /// Approximate memory in bytes: the code, and one bit for each of its bytes.
     pub fn memory_bytes(&self) -> usize {
         self.0.len() + self.0.len() / 8
     }
 }
 
-/// Compares the content alone: the analysis follows from it.
+/// Compares the code alone, because the analysis follows from the code.
 impl PartialEq for AnalysedCode {
     fn eq(&self, other: &Self) -> bool {
         self.0.original_byte_slice() == other.0.original_byte_slice()

@@ -23,7 +23,7 @@ pub struct BatchEnv {
     pub timestamp_s: u64,
     /// COINBASE; receives the tips.
     pub beneficiary: Address,
-    /// GASLIMIT: most gas that all transactions together may use.
+    /// GASLIMIT: maximum gas that all transactions together may use.
     pub gas_limit: u64,
     /// Maximum gas that one transaction may ask for; `gas_limit` applies as well.
     pub transaction_gas_max: u64,
@@ -33,7 +33,8 @@ pub struct BatchEnv {
     pub difficulty: U256,
     /// PREVRANDAO from the Merge on.
     pub prev_randao: Option<B256>,
-    /// Digest of the previous batch's header, for BLOCKHASH; from Prague on it is also written to state (EIP-2935).
+    /// Digest of the previous batch's header, for BLOCKHASH; from Prague on, the digest is also written to state
+    /// (EIP-2935).
     pub parent_hash: B256,
     /// Written to state from Cancun on (EIP-4788).
     pub parent_beacon_root: Option<B256>,
@@ -45,7 +46,8 @@ impl BatchEnv {
     /// The environment of the batch after `parent`.
     ///
     /// The chain has neither beacon nor blobs. PREVRANDAO and the parent beacon root are the parent's digest. The
-    /// parent's proposer could grind it, so contracts must not use it as a lottery. BLOBBASEFEE is at its minimum.
+    /// parent's proposer could grind that digest, so contracts must not use it as a lottery. BLOBBASEFEE is at its
+    /// minimum.
     pub fn new(chain: &ChainConfig, parent: &BatchHeader, timestamp_ms: u64, proposer: Address) -> BatchEnv {
         let parent_hash = B256::from(parent.digest());
         BatchEnv::behind(parent_hash, chain, parent.number.next(), timestamp_ms, proposer)
@@ -79,7 +81,7 @@ impl BatchEnv {
         }
     }
 
-    /// The environment of an existing batch, under its own rules, for calls that run as if they were in it.
+    /// The environment of an existing batch, under its own rules, for calls that run as if they were in that batch.
     pub fn within(chain: &ChainConfig, header: &BatchHeader) -> BatchEnv {
         let BatchHeader { number, timestamp_ms, proposer, parent, .. } = *header;
         BatchEnv::behind(B256::from(parent), chain, number, timestamp_ms, proposer)
@@ -107,8 +109,8 @@ impl BatchEnv {
         }
     }
 
-    /// Returns the environment with the overrides applied. Two are left out: BLOBBASEFEE, which an environment only
-    /// derives, and a NUMBER that is too high for it.
+    /// Returns the environment with the overrides applied. Two overrides are left out: BLOBBASEFEE, which an
+    /// environment only derives, and a NUMBER that is too high for an environment.
     ///
     /// # Errors
     /// If the hash before an overridden number cannot be read.
@@ -130,7 +132,8 @@ impl BatchEnv {
         Ok(env.with_values_of(overrides))
     }
 
-    /// Returns the environment with the overrides of the batch itself, without its number and the hashes before it.
+    /// Returns the environment with the overrides of the batch's own values, but not of its number or of earlier
+    /// batches' hashes.
     pub(crate) fn with_values_of(self, overrides: &BlockOverrides) -> BatchEnv {
         BatchEnv {
             timestamp_s: overrides.timestamp_s.unwrap_or(self.timestamp_s),

@@ -8,9 +8,9 @@ use super::{machine::ExecutedTransaction, observe::Observations};
 use crate::{access::AccessSet, transaction::Transaction};
 
 impl ExecutedTransaction {
-    /// Returns the accesses that other transactions could disturb, or that could disturb others. It leaves out what
-    /// commutes: unobserved balances, the fee recipient's, and the sender's nonce, which the transaction itself names.
-    /// It leaves out the fee recipient's existence too, because every fee may create the account
+    /// Returns the accesses that other transactions could disturb, or that could disturb others. Leaves out accesses
+    /// that commute: unobserved balances, the fee recipient's balance, and the sender's nonce, which the transaction
+    /// itself names. Leaves out the fee recipient's existence too, because every fee may create the account
     /// ([`ExecutedTransaction::looks_at`]).
     pub(crate) fn access(&self, sender: Address, beneficiary: Address) -> AccessSet {
         let mut set = AccessSet::default();
@@ -36,14 +36,15 @@ impl ExecutedTransaction {
         set
     }
 
-    /// Whether the result depends on the account's balance or existence, or on more than was recorded.
+    /// Whether the result depends on the account's balance or existence, or on more than could be recorded.
     pub(crate) fn looks_at(&self, address: &Address) -> bool {
         let Observations { balances, existences, everything, .. } = &self.observed;
         *everything || balances.contains(address) || existences.contains(address)
     }
 
-    /// Contracts whose nonce the result depends on, because they created an address. A sender's nonce is not among the
-    /// recorded writes. So a sender that is delegated to a contract (EIP-7702) disturbs these.
+    /// Contracts whose nonce the result depends on, because it determined a new contract's address. A sender's nonce is
+    /// not among the recorded writes. So a sender that delegates to a contract (EIP-7702) disturbs transactions that
+    /// read its nonce.
     pub(crate) fn nonces_read(&self) -> &[Address] {
         &self.observed.nonces
     }
@@ -127,8 +128,8 @@ impl Role {
     }
 }
 
-/// Whether the transaction changed the account's code, nonce or existence. An empty sender exists after it by its nonce
-/// alone, if no payment is needed.
+/// Whether the transaction changed the account's code, nonce or existence. If no payment is needed, an empty sender
+/// exists afterwards because of its nonce alone.
 fn changes_account(account: &Account, role: Role) -> bool {
     if !account.is_touched() {
         return false;

@@ -1,5 +1,5 @@
 //! Replaces the instructions that every long execution uses (JUMPDEST, KECCAK256 and the calls) with ones that poll an
-//! [`Interrupt`] first. A machine without an interrupt keeps the plain ones.
+//! [`Interrupt`] first. A machine without an interrupt keeps the plain instructions.
 
 use revm::{
     Database,
@@ -41,10 +41,10 @@ impl Interrupted for EvmDatabaseError<ReadError> {
 
 /// Jumps between two polls: reading a clock takes as long as two or three jumps.
 const JUMPS: u32 = 64;
-/// Gas after which the next jump polls. Costly instructions take about a nanosecond per gas.
+/// Amount of gas after which the next jump polls. Costly instructions take about a nanosecond per gas.
 const GAS: u64 = 50_000;
 
-/// The interrupt of an execution, and the work since it was last polled.
+/// The interrupt of an execution, and the work since the last poll.
 #[derive(Default, Debug)]
 pub(super) struct Pace {
     pub(super) interrupt: Interrupt,
@@ -60,7 +60,7 @@ impl Pace {
     /// Whether execution should end at a jump with this much gas left in its frame.
     fn ends_at_jump(&mut self, gas_left: u64) -> bool {
         self.jumps += 1;
-        // Another frame has another amount of gas: that may poll once too often.
+        // Another frame has another amount of gas, which may cause one needless poll.
         if self.jumps < JUMPS && gas_left.abs_diff(self.gas_left) < GAS {
             return false;
         }
@@ -104,7 +104,7 @@ fn jumpdest<DB: Database<Error: Interrupted>>(mut context: Ictx<'_, DB>) -> Inst
     control::jumpdest(context)
 }
 
-/// Polls first: one contract's code can hash for most of a second without a jump.
+/// Polls the interrupt first: one contract's code can hash for most of a second without a jump.
 fn keccak256<DB: Database<Error: Interrupted>>(mut context: Ictx<'_, DB>) -> InstructionExecResult {
     if is_due_here(&mut context) {
         return end(&mut context);

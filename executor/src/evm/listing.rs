@@ -14,8 +14,8 @@ impl<'a> Listing<'a> {
         Listing(machine.inspected_by(AccessListInspector::default()))
     }
 
-    /// Runs a call. Returns its result, and the keys that its access list names or that it touched. Sender, called
-    /// account and precompiles appear only with slots.
+    /// Runs a call. Returns the call's result, and the keys that it touched or that its access list names. Sender,
+    /// called account and precompiles appear only with slots.
     pub(crate) fn call(
         &mut self,
         request: &CallRequest,

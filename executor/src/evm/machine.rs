@@ -59,7 +59,7 @@ pub(crate) struct ExecutedTransaction {
     pub(crate) output: Bytes,
     /// Why the transaction stopped, if it neither returned nor reverted.
     pub(crate) halt: Option<Halt>,
-    /// An upper bound of the bytes that it adds to the batch's delta; see `changes`.
+    /// An upper bound of the bytes that the transaction adds to the batch's delta; see `changes`.
     pub(crate) delta_bytes_max: usize,
     pub(super) state: EvmState,
     pub(super) observed: Observations,
@@ -67,7 +67,7 @@ pub(crate) struct ExecutedTransaction {
 
 /// Why a transaction neither returned nor reverted.
 pub(crate) struct Halt {
-    /// geth's text for it.
+    /// geth's text for the reason.
     pub(crate) reason: String,
     /// Whether more gas may help.
     pub(crate) out_of_gas: bool,
@@ -81,7 +81,7 @@ pub(crate) struct FinishedBatch {
     pub(crate) hints: Hints,
     /// The preimages of hashed slots among `hints`.
     pub(crate) preimages: Vec<Preimage>,
-    /// The values that it read.
+    /// The values that the batch read.
     pub(crate) touched: ReadSet,
 }
 
@@ -104,7 +104,7 @@ impl RunError {
 }
 
 impl<'a> Machine<'a> {
-    /// Makes a machine for the batch's transactions; makes the system calls that come before them.
+    /// Makes a machine for the batch's transactions. Also makes the system calls that come before them.
     pub(crate) fn new(state: &'a dyn ExecutionState, env: &'a BatchEnv) -> Result<Self, ExecuteError> {
         Self::bare(state, env).with_system_calls()
     }
@@ -114,8 +114,8 @@ impl<'a> Machine<'a> {
         Ok(self)
     }
 
-    /// Makes a machine for one call outside of transactions. It skips the checks of nonce, sender and gas limit, and
-    /// takes a fee only if the call offers one. `interrupt` can end the call.
+    /// Makes a machine for one call outside of transactions. The machine skips the checks of nonce, sender and gas
+    /// limit, and takes a fee only if the call offers one. `interrupt` can end the call.
     pub(crate) fn for_call(
         state: &'a dyn ExecutionState,
         env: &'a BatchEnv,
@@ -148,7 +148,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Makes a machine that executes the batch's transactions again, and makes the system calls first. `interrupt` can
-    /// end it.
+    /// end the execution.
     pub(crate) fn for_rerun(
         state: &'a dyn ExecutionState,
         env: &'a BatchEnv,
@@ -157,8 +157,8 @@ impl<'a> Machine<'a> {
         Self::interruptible(state, env, interrupt).with_system_calls()
     }
 
-    /// Makes a machine for consecutive calls in one batch, whose gas the caller bounds. It makes the system calls
-    /// first. It skips checks of senders and, unless the calls are validated, of nonces and fees.
+    /// Makes a machine for consecutive calls in one batch, whose gas the caller bounds. The machine makes the system
+    /// calls first. It skips the checks of senders, and checks nonces and fees only if `is_validated`.
     pub(crate) fn for_simulation(
         state: &'a dyn ExecutionState,
         env: &'a BatchEnv,
@@ -214,8 +214,8 @@ impl<'a> Machine<'a> {
         Self::over(State::builder().with_database(Recorder::new(state, env)).build(), env, state)
     }
 
-    /// Makes a machine for the batch's transactions that records their observations. The state's interrupt can end
-    /// them.
+    /// Makes a machine for the batch's transactions that records their observations. The state's interrupt can end the
+    /// transactions.
     pub(super) fn over(database: Database<'a>, env: &'a BatchEnv, state: &dyn ExecutionState) -> Self {
         let evm = observe::build(database, env, state.watch());
         let mut machine = Self { evm, env, interrupt: Interrupt::never(), is_observed: true };
@@ -256,7 +256,7 @@ impl<'a, I> Machine<'a, I> {
         self.transact(adapter::call_env(request, self.env, gas_limit))
     }
 
-    /// Sets the fee of the next call. For a call that offers none, BASEFEE is zero or its override.
+    /// Sets the fee of the next call. For a call that offers no fee, BASEFEE is zero or the override's value.
     pub(crate) fn prepare_call(&mut self, request: &CallRequest, block: &BlockOverrides) {
         let context = &mut self.evm.ctx;
         let is_free = request.max_fee_wei == 0;

@@ -1,20 +1,21 @@
-//! The adapter to revm: no other module names its types.
+//! The adapter to revm: no other module names revm's types.
 //!
 //! ```text
 //!  Machine ── runs transactions ──▶ revm State (one cache per batch) ──misses──▶ Recorder ──▶ ExecutionState
 //!     │                                   │ after                                 │ before
 //!     └── finish ─────────────────────────┴─────────────── changes ───────────────┘──▶ Delta, Hints
 //! ```
-//! revm's `State` asks its database once per key and batch. So the recorder below it sees the working set in first-use
-//! order, which becomes the hints. It also sees every key's value before the batch. Compared with the cache after the
-//! batch, these values give the net delta. The inputs of KECCAK256 are kept too (`preimages`), because hints name the
-//! slots of mappings by them.
+//! revm's `State` asks its database once per key and batch. So the recorder below `State` sees the working set in
+//! first-use order. The working set becomes the hints. The recorder also sees every key's value before the batch.
+//! Compared with the cache after the batch, these values give the net delta. The inputs of KECCAK256 are kept too
+//! (`preimages`), because hints name the slots of mappings by these inputs.
 //!
-//! Callers name a batch's values by [`BatchEnv`], and the state below the recorder by [`ExecutionState`], which may have
-//! analysed code, a recorder of jumps and an interrupt.
+//! Callers name a batch's values by [`BatchEnv`], and the state below the recorder by [`ExecutionState`]. That state
+//! may have analysed code, a recorder of jumps and an interrupt.
 //!
-//! On several threads, helpers run transactions ahead of their turn ([`Speculator`]) over [`Versions`], which then also
-//! stands below the recorder. [`Machine::accept`] checks whether such a result holds.
+//! On several threads, helpers run transactions ahead of their turn ([`Speculator`]) over [`Versions`]. The recorder
+//! then also reads from [`Versions`]. [`Machine::accept`] checks whether a result of a transaction that ran ahead is
+//! still valid.
 
 mod adapter;
 mod changes;

@@ -2,9 +2,9 @@
 //! accounts.
 //!
 //! Nearly every transaction loads accounts whose balance others change, above all the fee recipient's and a
-//! wrapped-ether contract's. Hardly any reads the exact balance: it only adds to it, or pays from it. So the
-//! instructions that do read it record that here, and all other changes of balances commute. Source of the idea: the
-//! lazy updates of pevm, which cover only plain transfers and the fee recipient.
+//! wrapped-ether contract's. Hardly any transaction reads the exact balance; nearly all only add to it or pay from it.
+//! So the instructions that read a balance record that here, and all other changes of balances commute. Source of the
+//! idea: the lazy updates of pevm, which cover only plain transfers and the fee recipient.
 
 use std::sync::Arc;
 
@@ -37,26 +37,26 @@ pub(super) type ObservedEvm<DB, I = ()> = Evm<
 >;
 type Ictx<'a, DB> = InstructionContext<'a, ObservedContext<DB>, EthInterpreter>;
 
-/// Observations of one kind that a transaction may record. With more, it counts as having observed everything. This
-/// keeps a loop over SELFBALANCE from filling the memory.
+/// Maximum number of observations of one kind that a transaction may record. A transaction with more counts as having
+/// observed everything. This limit keeps a loop over SELFBALANCE from filling the memory.
 const NOTES_MAX: usize = 32;
-/// Balances and values of more bits count as exact, so that no sum of a transaction's values can overflow.
+/// Balances and values of more bits count as observed exactly, so that no sum of a transaction's values can overflow.
 pub(super) const COMMUTING_BITS_MAX: usize = 192;
 
 /// The observations of one transaction.
 #[derive(Default, Debug)]
 pub(crate) struct Observations {
-    /// Accounts whose exact balance it observed.
+    /// Accounts whose exact balance the transaction observed.
     pub(super) balances: Vec<Address>,
     /// Contracts whose nonce determined a new address.
     pub(super) nonces: Vec<Address>,
-    /// Accounts whose existence it observed.
+    /// Accounts whose existence the transaction observed.
     pub(super) existences: Vec<Address>,
     /// Accounts that paid, each with its least balance after a payment.
     pub(super) spent: Vec<(Address, U256)>,
     /// Whether a list overflowed, so that everything counts as observed.
     pub(super) everything: bool,
-    /// The inputs that it hashed, for hints.
+    /// The inputs that the transaction hashed, for hints.
     pub(super) preimages: Vec<Preimage>,
     /// Decides when the execution ends early.
     pub(super) pace: Pace,

@@ -13,11 +13,11 @@ use revm::{
 use super::{adapter::is_precompile, env::BatchEnv};
 use crate::{error::MoveError, overrides::AccountOverride};
 
-/// Addresses with another precompile than in the fork: the precompile of the given address, or none.
+/// Addresses whose precompile differs from the fork's. Each maps to the address whose precompile it has, or to `None`.
 pub(crate) type MovedPrecompiles = BTreeMap<Address, Option<Address>>;
 
-/// Returns the precompiles that the call finds at other addresses than in its fork. A precompile that moves
-/// leaves its address. One whose account is overridden in any way does so too, as in geth.
+/// Returns the precompiles that the call finds at other addresses than in its fork. A precompile that moves leaves its
+/// address. A precompile whose account is overridden in any way leaves it too, as in geth.
 ///
 /// # Errors
 /// If the address has no precompile to move, or the new address is taken.

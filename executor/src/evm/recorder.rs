@@ -30,7 +30,7 @@ impl From<StorageError> for ReadError {
 /// Reads from the state; see the module.
 pub(crate) struct Recorder<'a> {
     state: &'a dyn ExecutionState,
-    /// Source of code that other threads may have analysed already; `None` reads it from the state.
+    /// Source of code that other threads may have analysed already; if `None`, code is read from the state.
     shared: Option<&'a Versions<'a>>,
     env: &'a BatchEnv,
     /// The turn that reads are attributed to; see [`WorkingSet`].
@@ -149,7 +149,7 @@ pub(super) fn read_code(state: &dyn ExecutionState, hash: B256) -> Result<Analys
     Ok(AnalysedCode::new(code))
 }
 
-/// BLOCKHASH of a batch before this one; zero if it is unknown.
+/// BLOCKHASH of an earlier batch; zero if the hash is unknown.
 pub(super) fn read_block_hash(
     state: &dyn ExecutionState,
     env: &BatchEnv,

@@ -1,5 +1,5 @@
-//! [`Speculator`]: runs transactions ahead of their turn. [`SpeculativeReads`]: the rows that they saw, which show whether
-//! the result holds.
+//! [`Speculator`]: runs transactions ahead of their turn. [`SpeculativeReads`]: the rows that those transactions saw,
+//! which show whether their results hold.
 
 use alloy_consensus::Transaction as _;
 use alloy_primitives::{Address, B256, U256};
@@ -38,22 +38,22 @@ struct InspectorContext {
     nonce: u64,
     code_hash: B256,
     exists: bool,
-    /// Whether its code came with it, because the batch created it.
+    /// Whether the account came with its code, because the batch created it.
     has_code: bool,
 }
 
-/// The reads of a transaction that ran ahead of its turn, in their order.
+/// The reads of a transaction that ran ahead of its turn, in the order of the reads.
 pub(crate) struct SpeculativeReads(Vec<Read>);
 
 /// Whether a speculative result holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
-    /// It does not hold.
+    /// The result does not hold.
     Refused,
-    /// It holds.
+    /// The result holds.
     Holds,
-    /// The result holds, but its access set must be computed again: an account that it saw empty no longer is, or vice
-    /// versa.
+    /// The result holds, but its access set must be computed again: an account that was empty then is no longer empty,
+    /// or vice versa.
     Moved,
 }
 
@@ -84,7 +84,8 @@ impl<'a> Speculator<'a> {
         Self { evm, interrupt }
     }
 
-    /// Runs the transaction at this position on the values known by now. Returns `None` if it fails there, for any reason.
+    /// Runs the transaction at this position on the values known so far. Returns `None` if the run fails for any
+    /// reason.
     pub(crate) fn run(
         &mut self,
         index: u32,
@@ -158,9 +159,9 @@ impl<'a> Machine<'a> {
         Self::over(database, versions.env(), versions).with_system_calls()
     }
 
-    /// Checks whether a transaction that ran ahead would do the same now that its turn has come. Each row that it read
-    /// must have the same value, or a new balance that it did not observe. If so, the result is updated and may be
-    /// committed. Otherwise the result is unchanged, and the transaction must run again.
+    /// Checks whether a transaction that ran ahead would do the same now that its turn has come. Each row that the
+    /// transaction read must have the same value, or differ only in a balance that it did not observe. If so, the
+    /// result is updated and may be committed. Otherwise the result is unchanged, and the transaction must run again.
     ///
     /// The rows are read here in the transaction's order, up to the first that differs. So the recorder sees exactly
     /// the reads of running the transaction here.
@@ -172,7 +173,7 @@ impl<'a> Machine<'a> {
     ) -> Verdict {
         let spec = self.env.spec;
         let database = &mut self.evm.ctx.journaled_state.database;
-        // Code that revm would request here, because its accounts come without it.
+        // Code that revm would request here, because its accounts come without their code.
         let mut codes_missing = Vec::new();
         let mut shifts = Vec::new();
         let mut verdict = Verdict::Holds;
@@ -213,7 +214,7 @@ struct Rule {
     balance_is_exact: bool,
     nonce_is_exact: bool,
     existence_is_exact: bool,
-    /// By how much the balance may be lower at most.
+    /// Maximum amount by which the balance may be lower.
     slack: U256,
 }
 
@@ -265,7 +266,8 @@ impl Rule {
     }
 }
 
-/// Changes that others made to an account in the meantime, which the transaction's own must build on.
+/// Changes that other transactions made to an account in the meantime. The transaction's own changes must build on
+/// them.
 struct Shift {
     address: Address,
     /// Added to the balance, modulo 2^256.
@@ -285,7 +287,8 @@ impl Shift {
         let Some(account) = changes.get_mut(&self.address) else { return false };
         account.info.balance = account.info.balance.wrapping_add(self.added);
         account.info.nonce = self.nonce.unwrap_or(account.info.nonce);
-        // The original values change too; otherwise the changes of others would count as its own (`ExecutedTransaction::access`).
+        // The original values change too; otherwise other transactions' changes would count as this one's
+        // (`ExecutedTransaction::access`).
         let found = account.original_info_mut();
         found.balance = found.balance.wrapping_add(self.added);
         found.nonce = self.nonce.unwrap_or(found.nonce);

@@ -5,9 +5,9 @@ use super::machine::ExecutedTransaction;
 /// Ways to spoil a transaction that ran at the same time as one that it conflicts with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConcurrencyBug {
-    /// Its writes follow from the values before the conflicting transaction.
+    /// The transaction's writes follow from the values before the conflicting transaction.
     LostUpdate,
-    /// It writes nothing.
+    /// The transaction writes nothing.
     SkippedIncrement,
     /// Every second of its slots follows from the values before the conflicting transaction.
     TornRead,

@@ -9,8 +9,8 @@ use slipstream_types::Digest;
 use super::code::AnalysedCode;
 use crate::interrupt::Interrupt;
 
-/// A state that transactions run on. Beside the rows, it may have code that is ready to run, and it may observe or end
-/// the execution.
+/// A state that transactions run on. In addition to rows, a state may have code that is ready to run, and it may
+/// observe or end the execution.
 pub trait ExecutionState: StateReader {
     /// Code ready to run, if the state has it; otherwise the EVM uses [`StateReader::code`].
     fn analysed(&self, _hash: &Digest) -> Option<AnalysedCode> {

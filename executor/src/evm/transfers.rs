@@ -18,7 +18,7 @@ use revm::{
 const EMITTER: Address = address!("0xeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee");
 const TOPIC: B256 = b256!("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef");
 
-/// Puts its logs between those of contracts, in the order of events. A revert removes its logs too.
+/// Puts the transfers' logs between the contracts' logs, in the order of events. A revert removes these logs too.
 #[derive(Default)]
 pub(crate) struct Transfers {
     /// The transfer of the call that is about to begin. A log added after the call begins is undone with the call.
@@ -48,7 +48,7 @@ impl Transfer {
 impl<C: ContextTr<Journal: JournalExt>> Inspector<C> for Transfers {
     fn call(&mut self, _: &mut C, inputs: &mut CallInputs) -> Option<CallOutcome> {
         let (from, to) = (inputs.transfer_from(), Some(inputs.transfer_to()));
-        // A CALLCODE pays its own contract: no ether moves.
+        // A CALLCODE pays the calling contract itself, so no ether moves.
         let value = inputs.transfer_value().filter(|_| inputs.scheme != CallScheme::CallCode);
         self.announced = value.map(|value| Transfer { from, to, value });
         None
@@ -65,7 +65,7 @@ impl<C: ContextTr<Journal: JournalExt>> Inspector<C> for Transfers {
         }
     }
 
-    /// If the transfer is still pending, the called account has no code, or is a precompile: no code ran.
+    /// If the transfer is still pending, no code ran: the called account has no code or is a precompile.
     fn call_end(&mut self, context: &mut C, inputs: &CallInputs, outcome: &mut CallOutcome) {
         if let Some(transfer) = self.announced.take()
             && outcome.result.is_ok()

@@ -1,9 +1,10 @@
 //! [`Versions`]: the state as transactions in the middle of a batch see it, while others still run.
 //!
 //! Source: the multi-version memory of Block-STM (arXiv 2203.06871). For every key it keeps the value before the batch
-//! and the writes of each transaction. Balances are kept as differences, so transactions that add to one need not wait
-//! for each other. A reader here may see stale values; the user of a result checks its reads (`Machine::accept`). All
-//! threads share the values read from the state, and a contract's code is analysed once for all of them.
+//! and the writes of each transaction. Balances are kept as differences, so transactions that add to the same balance
+//! need not wait for each other. A reader here may see stale values; the user of a result checks its reads
+//! (`Machine::accept`). All threads share the values read from the state, and a contract's code is analysed once for
+//! all of them.
 
 use std::{
     hash::{BuildHasher, Hash},
@@ -35,8 +36,8 @@ use crate::interrupt::Interrupt;
 
 /// Number of locks per table: enough that a few threads seldom contend.
 const SHARDS: usize = 64;
-/// Changes of one account that are kept apart. If more transactions pay an account, the later differences are only
-/// summed. Its balance is then approximate, which suffices for transactions that only add to it.
+/// Maximum number of changes of one account that are kept separately. If more transactions pay an account, the later
+/// differences are only summed. Its balance is then approximate, which suffices for transactions that only add to it.
 const WRITES_MAX: usize = 8;
 
 /// A hash table split over many locks.
@@ -61,7 +62,7 @@ impl<K: Hash + Eq, V> Sharded<K, V> {
 /// The change of an account by one transaction.
 struct AccountWrite {
     index: u32,
-    /// The balance that it added, modulo 2^256.
+    /// The balance that the transaction added, modulo 2^256.
     added: U256,
     nonce: Option<u64>,
     code: Option<Box<(B256, Option<Bytecode>)>>,
@@ -139,8 +140,8 @@ impl<'a> Versions<'a> {
         recorder::read_block_hash(self.state, self.env, number)
     }
 
-    /// Publishes a transaction's changes to later ones. It leaves out the fee recipient's balance, which hardly any
-    /// transaction reads and every transaction changes. It also leaves out the sender's nonce, which the sender's
+    /// Publishes a transaction's changes to later ones. Leaves out the fee recipient's balance, which hardly any
+    /// transaction reads and every transaction changes. Also leaves out the sender's nonce, which the sender's
     /// transactions name themselves.
     pub(crate) fn publish(&self, index: u32, sender: Address, executed: &ExecutedTransaction) {
         for (address, account) in executed.state.iter().filter(|(_, account)| account.is_touched()) {
@@ -246,7 +247,7 @@ impl StateReader for Versions<'_> {
         if let Some(before) = self.accounts.shard(address).get(address).and_then(|entry| entry.before) {
             return Ok(before);
         }
-        // Outside the lock: reads may wait for the disk.
+        // Reads without the lock, because reads may wait for the disk.
         let before = self.state.account(address)?;
         self.accounts.shard(address).entry(*address).or_default().before = Some(before);
         Ok(before)

@@ -29,8 +29,8 @@ pub(super) fn halt(reason: &HaltReason) -> String {
     known.to_owned()
 }
 
-/// Returns the error of an instruction that did not begin, from the inspector's name of it. geth logs an instruction
-/// before executing it, so an error during its execution is not in the log.
+/// Returns the error of an instruction that did not begin, from the inspector's name for the error. geth logs an
+/// instruction before executing it, so an error during its execution is not in the log.
 pub(super) fn step(found: &str) -> Option<&'static str> {
     Some(match found.strip_prefix("Some(")?.strip_suffix(')')? {
         "OutOfGas" | "MemoryOOG" | "MemoryLimitOOG" | "InvalidOperandOOG" | "ReentrancySentryOOG" => {
@@ -43,7 +43,7 @@ pub(super) fn step(found: &str) -> Option<&'static str> {
     })
 }
 
-/// Returns the error of a call in a call tree, where the inspector uses texts of its own for some.
+/// Returns geth's text for the error of a call in a call tree. The inspector uses texts of its own for some errors.
 pub(super) fn call(found: &str) -> &str {
     match found {
         "Out of stack" => STACK_OVERFLOW,

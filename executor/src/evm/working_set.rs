@@ -22,7 +22,7 @@ pub(super) struct AccountReads {
 }
 
 /// Keys, each with the turn of its first read. A turn is a transaction's position in the batch, counted from 1; turn 0
-/// is the system calls before it.
+/// is the system calls before the batch's transactions.
 type Order<K> = Vec<(u32, K)>;
 
 /// The rows that executing a batch read, with their values before the batch.
@@ -104,7 +104,7 @@ impl WorkingSet {
         Hints { accounts: self.account_order.iter().map(account).collect() }
     }
 
-    /// The same keys, with the values before the batch.
+    /// The keys of the hints, with the values before the batch.
     fn touched(&self) -> ReadSet {
         let mut rows = Vec::new();
         let accounts = self.account_order.iter().filter_map(|(_, it)| Some((it, self.accounts.get(it)?)));
@@ -158,8 +158,8 @@ impl AccountReads {
     }
 }
 
-/// Merges two orders by turn; of a key in both, only the earlier read stays. Only turn 0 is in both, with the same
-/// keys.
+/// Merges two orders by turn; if a key is in both, only its earlier read stays. Only turn 0 occurs in both orders, with
+/// the same keys.
 fn join_orders<K: Copy + Eq + Hash>(a: &Order<K>, b: &Order<K>, is_in_both: impl Fn(&K) -> bool) -> Order<K> {
     let mut joined = Vec::with_capacity(a.len() + b.len());
     let mut seen: HashSet<K> = HashSet::default();

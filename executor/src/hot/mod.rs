@@ -2,7 +2,7 @@
 //! not read them from disk.
 //!
 //! In mainnet, 57 to 63 % of a block's keys were touched in the 32 blocks before it. The cache depends only on its size
-//! and the sequence of batches that it took in: it uses neither clock nor sampling.
+//! and the sequence of batches applied to it: it uses neither clock nor sampling.
 //!
 //! ```text
 //!  Outcome of batch n ── apply ──▶ HotCache at n ── rows ──▶ execution of n + 1 ── misses ──▶ layers, warm data, store
@@ -41,11 +41,12 @@ pub struct HotCache {
     bytes: usize,
     /// Digest of the header of the batch whose resulting state the cache holds.
     at: Option<Digest>,
-    /// Number of batches taken in.
+    /// Number of batches applied.
     age: u64,
     rows: HashMap<StateKey, (Option<StateValue>, u64)>,
     codes: B256Map<(AnalysedCode, u64)>,
-    /// The keys that each batch touched, the oldest batch first. A key that a later batch touched too is in both.
+    /// The keys that each batch touched, the oldest batch first. A key that a later batch touched too is listed for
+    /// both.
     ages: VecDeque<(u64, vec::IntoIter<Key>)>,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -101,7 +102,7 @@ impl HotCache {
     }
 
     /// Advances the cache by the batch whose header has the digest `batch`. A caller that executed the batch passes its
-    /// reads. A caller that applied a delta has none, so only the changed keys count as touched.
+    /// reads. A caller that applied a delta has no reads, so only the changed keys count as touched.
     pub fn apply(&mut self, parent: Digest, batch: Digest, touched: Option<&ReadSet>, delta: &Delta) {
         self.move_on(self.at == Some(parent), batch);
         let mut keys = Vec::new();
@@ -119,8 +120,8 @@ impl HotCache {
         self.age_and_shrink(keys);
     }
 
-    /// Advances the cache to the state after `batch`, by the rows and the code that changed or were read since.
-    /// `is_next` says whether they are complete: whether they reach back to the cache's own batch.
+    /// Advances the cache to the state after `batch`, by the rows and the code that were changed or read since the
+    /// cache's own batch. `is_next` says whether these rows and code reach back to that batch.
     pub(crate) fn advance<'a>(
         &mut self,
         is_next: bool,
@@ -139,7 +140,7 @@ impl HotCache {
         self.age_and_shrink(keys);
     }
 
-    /// Starts the next batch. Empties the cache if the batch does not follow.
+    /// Starts the next batch. Empties the cache if the batch does not follow the cache's.
     fn move_on(&mut self, is_next: bool, batch: Digest) {
         if !is_next {
             self.clear();
@@ -210,8 +211,8 @@ impl HotCache {
         self.rows.contains_key(key)
     }
 
-    /// Removes cached keys from hints, because they need not be read ahead. If one is evicted before it is needed, a
-    /// plain read follows.
+    /// Removes cached keys from hints, because they need not be read ahead. If such a key is evicted before execution
+    /// needs it, a plain read follows.
     pub fn leave_out(&self, hints: &mut Hints) {
         leave_out(hints, |key| self.peek(key), |hash| self.has_code(hash));
     }
@@ -227,7 +228,7 @@ impl HotCache {
         }
     }
 
-    /// The batch whose resulting state the cache holds; `None` if it is empty.
+    /// The batch whose resulting state the cache holds; `None` if the cache is empty.
     pub(crate) fn at(&self) -> Option<Digest> {
         self.at
     }

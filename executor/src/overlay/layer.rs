@@ -19,8 +19,8 @@ const CODE_BYTES: usize = 100;
 /// touch 10 MiB.
 const READ_BYTES_MAX: usize = 16 << 20;
 
-/// The reads and writes of one batch or several consecutive ones, with the values after the last of them. It has all
-/// their writes, and up to 16 MiB of rows that they only read.
+/// The reads and writes of one batch or several consecutive ones, with the values after the last batch. The layer has
+/// all of the batches' writes, and up to 16 MiB of rows that the batches only read.
 #[derive(Clone, Debug)]
 pub struct Layer {
     /// Digest of the header before the first batch.
@@ -41,7 +41,7 @@ pub struct Layer {
 struct Row {
     key: StateKey,
     value: Option<StateValue>,
-    /// Index of the layer's last batch that touched it, from 0.
+    /// Index of the layer's last batch that touched the row, from 0.
     touched: u32,
 }
 
@@ -139,12 +139,13 @@ impl Layer {
         self.rows.len() * ROW_BYTES + self.code_bytes
     }
 
-    /// Whether the layer holds every change since the batch whose header has this digest, up to its own last batch.
+    /// Whether the layer holds every change since the batch whose header has this digest, up to the layer's own last
+    /// batch.
     pub(super) fn reaches(&self, digest: Digest) -> bool {
         self.parent == digest || self.digests.contains(&digest)
     }
 
-    /// Advances a cache by the layer's batches. The cache may already be after one of them.
+    /// Advances a cache by the layer's batches. The cache may already hold the state after one of these batches.
     pub(crate) fn add_to(&self, cache: &mut HotCache) {
         let is_next = cache.at().is_some_and(|at| self.reaches(at));
         // Least recently used first.

@@ -8,7 +8,7 @@
 //! A layer holds the writes and reads of its batches, with the values after the last of them. Header digests identify
 //! the layers. Each layer builds on the one before it, and a [`State`] exists only without a gap between its committed
 //! batch and its layers. So execution ahead of agreement or of the disk never reads a value of another branch. A
-//! rollback drops layers, which nothing below refers to.
+//! rollback drops layers; nothing below refers to them.
 
 mod layer;
 mod state;
@@ -25,9 +25,9 @@ use crate::evm::{AnalysedCode, ReadSet};
 
 /// A stack of layers, each built on the one before it. A clone shares the layers, so it costs next to nothing.
 ///
-/// A read asks every layer in the worst case, so there should be few: an owner of many batches puts several into one
-/// layer ([`Overlay::extend`]). The owner must bound the number of batches executed ahead, by [`Overlay::batches`] and
-/// [`Overlay::bytes`].
+/// In the worst case, a read asks every layer, so an overlay should have few layers. An owner of many batches puts
+/// several into one layer ([`Overlay::extend`]). The owner must bound the number of batches executed ahead, by
+/// [`Overlay::batches`] and [`Overlay::bytes`].
 #[derive(Clone, Debug, Default)]
 pub struct Overlay {
     /// Layers, oldest first.
@@ -40,14 +40,14 @@ impl Overlay {
         Overlay { layers: Vec::new() }
     }
 
-    /// Puts a layer on top of the batch that is its parent. It first drops the layers after that batch, or all layers
-    /// if none ends in that batch.
+    /// Puts a layer on top of its parent batch. First drops the layers after that batch, or all layers if none ends in
+    /// that batch.
     pub fn push(&mut self, layer: Arc<Layer>) {
         self.roll_back(layer.parent());
         self.layers.push(layer);
     }
 
-    /// As [`Overlay::push`], but adds the batch to the newest layer. It can be rolled back only with that layer.
+    /// As [`Overlay::push`], but adds the batch to the newest layer. The batch can be rolled back only with that layer.
     pub fn extend(&mut self, header: &BatchHeader, touched: Option<&ReadSet>, delta: &Delta) {
         match self.layers.last_mut().filter(|layer| layer.tip() == header.parent) {
             Some(layer) => Arc::make_mut(layer).extend(header, touched, delta),
@@ -55,7 +55,7 @@ impl Overlay {
         }
     }
 
-    /// Drops the layers after the batch whose header has this digest; all layers if none of them ends in that batch.
+    /// Drops the layers after the batch whose header has this digest. Drops all layers if none ends in that batch.
     pub fn roll_back(&mut self, to: Digest) {
         let kept = self.layers.iter().rposition(|layer| layer.tip() == to);
         self.layers.truncate(kept.map_or(0, |last| last + 1));

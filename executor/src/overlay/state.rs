@@ -19,17 +19,17 @@ use crate::{
 #[derive(Clone, Copy)]
 pub struct State<'a> {
     base: &'a dyn ExecutionState,
-    /// Digest of the header of the batch whose resulting state `base` is.
+    /// `base` is the state after the batch whose header has this digest.
     at: Digest,
     overlay: &'a Overlay,
 }
 
 impl<'a> State<'a> {
-    /// The state after the overlay's last batch, or the view's own if the overlay is empty. Returns `None` at a gap:
-    /// the view's batch must be in the overlay or directly before it.
+    /// The state after the overlay's last batch, or the view's own state if the overlay is empty. Returns `None` at a
+    /// gap: the view's batch must be in the overlay or directly before it.
     ///
-    /// Layers of batches that the view already has are harmless: they repeat its values. While they are kept, rows that
-    /// were read ahead from an older view are usable too.
+    /// Layers of batches that the view already has are harmless: they repeat the view's values. While these layers are
+    /// kept, rows that were read ahead from an older view are usable too.
     pub fn on(view: &'a View, overlay: &'a Overlay) -> Option<State<'a>> {
         State::over(view, view.head().digest(), overlay)
     }
@@ -64,7 +64,7 @@ impl<'a> State<'a> {
         self.overlay
     }
 
-    /// The reader below the layers: the committed state, or rows that were read ahead from a state that this one
+    /// The reader below the layers: the committed state, or rows that were read ahead from a state that this state
     /// [covers](State::covers).
     pub(crate) fn base<'b>(&self, warm: Option<&'b WarmState>) -> &'b dyn ExecutionState
     where
@@ -73,14 +73,14 @@ impl<'a> State<'a> {
         warm.map_or(self.base, |warm| warm as &dyn ExecutionState)
     }
 
-    /// Whether this state is the one after that batch, except for the rows in the layers.
+    /// Whether this state equals the state after `batch`, except for the rows in the layers.
     pub(crate) fn covers(&self, batch: Digest) -> bool {
         batch == self.at || self.overlay.reaches(batch)
     }
 }
 
-/// Layers over a cache over a state: the first that knows a key answers. The cache and the state may be older than the
-/// layers' last batch, because the layers have every change since then.
+/// Layers over a cache over a state: the first of them that knows a key answers. The cache and the state may be older
+/// than the layers' last batch, because the layers have every change since then.
 pub struct LayeredState<'a> {
     overlay: &'a Overlay,
     hot: Option<&'a HotCache>,
@@ -98,8 +98,9 @@ impl<'a> LayeredState<'a> {
         LayeredState { overlay, hot, base, watch: None, interrupt: Interrupt::never() }
     }
 
-    /// Reads the state after the batch whose header has the digest `at`: cached rows from the cache, the others from
-    /// `base`, which must be that state. If the cache belongs to another state, every row comes from `base`.
+    /// Reads the state after the batch whose header has the digest `at`. Cached rows come from the cache, and the
+    /// others from `base`, which must be that state. If the cache belongs to another state, every row comes from
+    /// `base`.
     pub fn cached(hot: &'a HotCache, at: Digest, base: &'a dyn ExecutionState) -> LayeredState<'a> {
         static NO_LAYERS: Overlay = Overlay::new();
         LayeredState::new(&NO_LAYERS, hot.is_at(at).then_some(hot), base)
@@ -115,7 +116,7 @@ impl<'a> LayeredState<'a> {
         LayeredState { interrupt, ..self }
     }
 
-    /// Counts a hit in a layer as one of the cache: the cache will have the row soon.
+    /// Counts a hit in a layer as a hit of the cache: the cache will have the row soon.
     fn count_hit(&self) {
         if let Some(hot) = self.hot {
             hot.count_hit();

@@ -11,23 +11,23 @@ use std::{
 use super::plan::{Plan, Planned};
 use crate::{evm::SpeculativeReads, outcome::TransactionResult};
 
-/// The result of running ahead, or `None` if the transaction failed there.
+/// The result of running ahead, or `None` if the transaction failed when it ran ahead.
 pub(super) type Result = Option<(TransactionResult, SpeculativeReads)>;
 
-/// No thread has begun it.
+/// No thread has begun the transaction.
 const OPEN: u8 = 0;
-/// A thread runs it.
+/// A thread runs the transaction.
 const TAKEN: u8 = 1;
-/// Its result is ready.
+/// The transaction's result is ready.
 const DONE: u8 = 2;
 
 /// The state of a transaction when its turn comes.
 pub(super) enum Turn {
-    /// The leader has claimed it.
+    /// The leader has claimed the transaction.
     Own,
-    /// A helper runs it.
+    /// A helper runs the transaction.
     Running,
-    /// A helper ran it ahead of its turn.
+    /// A helper ran the transaction ahead of its turn.
     Ready(Box<Result>),
 }
 
@@ -43,7 +43,7 @@ impl Taken<'_> {
         self.index
     }
 
-    /// Hands in the transaction's result. Without it, the transaction counts as failed.
+    /// Hands in the transaction's result. Without this call, the transaction counts as failed.
     pub(super) fn finish(&mut self, done: TransactionResult, reads: SpeculativeReads) {
         self.result = Some((done, reads));
     }
@@ -59,9 +59,9 @@ impl Drop for Taken<'_> {
 pub(super) struct Board {
     planned: Vec<Planned>,
     slots: Vec<Slot>,
-    /// Transactions that wait for nothing, by rank and then by their position in the batch.
+    /// Transactions that wait for no other, by rank and then by their position in the batch.
     ready: Mutex<BinaryHeap<(u64, std::cmp::Reverse<u32>)>>,
-    /// Length of `ready`, so that an idle thread need not lock it to see that it is empty.
+    /// Length of `ready`, so that an idle thread need not lock `ready` to see that it is empty.
     ready_len: AtomicUsize,
     closed: AtomicBool,
 }
@@ -124,8 +124,8 @@ impl Board {
         }
     }
 
-    /// Called by the leader when a transaction's turn has come. The leader may take it regardless of the plan:
-    /// everything before it is part of the batch.
+    /// Called by the leader when a transaction's turn has come. The leader may take the transaction regardless of the
+    /// plan: all earlier transactions are already part of the batch.
     pub(super) fn turn(&self, index: usize) -> Turn {
         let slot = &self.slots[index];
         if slot.state.load(Ordering::Acquire) == DONE {

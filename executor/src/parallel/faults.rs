@@ -1,5 +1,5 @@
-//! [`InjectedFaults`]: injects concurrency bugs, to test whether replicas mask them. A node has none: only code that makes its
-//! own [`Workers`](super::Workers) can add them.
+//! [`InjectedFaults`]: injects concurrency bugs, to test whether replicas mask them. A node injects none: only code
+//! that makes its own [`Workers`](super::Workers) can add them.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,16 +7,17 @@ use alloy_primitives::B256;
 
 use crate::evm::ConcurrencyBug;
 
-/// A [`ConcurrencyBug`] at a rate. It leaves alone transactions that ran ahead and whose reads hold, and everything on one thread.
+/// Injects a [`ConcurrencyBug`] at a rate. Spares transactions that ran ahead and whose reads hold, and everything that
+/// runs on one thread.
 #[derive(Debug)]
 pub struct InjectedFaults {
     bug: ConcurrencyBug,
     /// Share of transactions that go wrong, out of 2^32.
     rate: u64,
     seed: u64,
-    /// Whether the transaction's hash alone decides if it goes wrong; otherwise chance decides each time.
+    /// Whether a transaction's hash alone decides if the transaction goes wrong; otherwise chance decides each time.
     by_transaction: bool,
-    /// Conflicting transactions that ran side by side, and those of them that went wrong.
+    /// Number of conflicting transactions that ran side by side, and number of these that went wrong.
     met: AtomicU64,
     struck: AtomicU64,
 }

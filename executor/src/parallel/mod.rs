@@ -7,15 +7,15 @@
 //!   StateReader ◀─ once ─ Versions ◀───────────┴──────────── leader: Batch: accept, or run again ──▶ Outcome
 //! ```
 //!
-//! The calling thread leads. It goes through the batch in order, as [`execute`](crate::execute) does, on the same
-//! machine. Helpers run transactions ahead of their turn on the values known by then (`Versions`). When the leader
-//! comes to such a transaction, it compares every row that the helper read with the row as it is now. If they agree, it
-//! takes the result; otherwise it runs the transaction itself. So the result never depends on the helpers, or on the
-//! given conflicts. Conflicts decide the order in which helpers take transactions, and how much of their work is
+//! The calling thread leads. The leader goes through the batch in order, as [`execute`](crate::execute) does, on the
+//! same machine. Helpers run transactions ahead of their turn on the values known by then (`Versions`). When the leader
+//! comes to such a transaction, it compares every row that the helper read with the current row. If all rows agree, the
+//! leader takes the result; otherwise it runs the transaction itself. So the result never depends on the helpers, or on
+//! the given conflicts. Conflicts decide the order in which helpers take transactions, and how much of their work is
 //! useful.
 //!
-//! That is for batches whose transactions depend on each other a lot. If conflicts leave a batch in many components, it
-//! is dealt out in groups (`groups`) instead, which are handed over once and joined once.
+//! Running ahead is for batches whose transactions depend on each other a lot. If conflicts leave a batch in many
+//! components, the batch is dealt out in groups (`groups`) instead. Groups are handed over once and joined once.
 //!
 //! Sources: Eve's mixer (OSDI 2012) for the grouping, Block-STM (arXiv 2203.06871) for the versions and the check in
 //! order. Unlike in Block-STM, a transaction runs at most twice, and the leader never waits to speculate.
@@ -116,7 +116,7 @@ impl Drop for CloseAtEnd<'_> {
     }
 }
 
-/// Runs ahead until the board is closed.
+/// Runs transactions ahead of their turn until the board is closed.
 fn help(versions: &Versions<'_>, board: &Board, transactions: &[Transaction]) {
     let mut speculator = Speculator::new(versions);
     let mut waits = Waits::default();
@@ -164,7 +164,7 @@ fn lead(
                 Turn::Ready(result) => {
                     break settle(&mut batch, versions, &mut stats, index, transaction, *result, faults);
                 }
-                // A helper runs it: do other useful work meanwhile.
+                // A helper runs the transaction: do other useful work meanwhile.
                 Turn::Running => match board.take() {
                     Some(taken) => run_ahead(&mut speculator, versions, transactions, taken),
                     None => waits.wait(),
@@ -195,7 +195,7 @@ fn step(
     batch.add(done)
 }
 
-/// Takes the result of the transaction whose turn it is, or runs it again.
+/// Takes the result of the transaction whose turn it is, or runs the transaction again.
 fn settle(
     batch: &mut Batch<'_>,
     versions: &Versions<'_>,
@@ -223,7 +223,7 @@ fn settle(
     batch.add(done)
 }
 
-/// Repeated transactions before they count as a sign that the conflicts are wrong.
+/// Number of repeated transactions before these count as a sign that the conflicts are wrong.
 const REPEATED_MIN: usize = 8;
 /// Polls that spin before the thread yields its core: the awaited work takes microseconds.
 const SPINS_MAX: u32 = 256;

@@ -1,16 +1,16 @@
-//! [`Plan`]: which transactions wait for which, and which are worth running first.
+//! [`Plan`]: which transactions wait for which, and which should run first.
 
 use alloy_consensus::Transaction as _;
 use slipstream_types::Conflicts;
 
 use crate::transaction::Transaction;
 
-/// Gas of instructions that takes about as long as waking the helpers.
+/// Gas of instructions whose execution takes about as long as waking the helpers.
 const GAS_MIN: u64 = 1_000_000;
-/// Gas of instructions that a transaction must have on average. With less, handing it over and checking its reads takes
-/// the time that two threads gain. Plain transfers have none, and are faster on one thread.
+/// Gas of instructions that a transaction must have on average. With less, handing a transaction over and checking its
+/// reads takes the time that two threads gain. Plain transfers have no instructions, and are faster on one thread.
 const GAS_AVERAGE_MIN: u64 = 15_000;
-/// Below this many transactions there are too few to choose from.
+/// A batch of fewer transactions gives too little choice.
 const TRANSACTIONS_MIN: usize = 8;
 /// Gas that every transaction pays before its first instruction.
 const GAS_INTRINSIC: u64 = 21_000;
@@ -22,26 +22,26 @@ const SPEEDUP_MIN_PERCENT: u64 = 115;
 /// The order in which transactions may and should run ahead.
 pub(super) struct Plan {
     pub(super) transactions: Vec<Planned>,
-    /// Estimated gas of their instructions, without the intrinsic gas.
+    /// Estimated gas of the transactions' instructions, without the intrinsic gas.
     instructions: u64,
-    /// Estimated cost of all of them, and of the longest chain among them.
+    /// Estimated cost of all transactions, and of the longest chain among them.
     total: u64,
     longest: u64,
 }
 
-/// A transaction's place in the graph.
+/// A transaction's position in the graph.
 pub(super) struct Planned {
-    /// Transactions that wait for it.
+    /// Transactions that wait for this one.
     pub(super) successors: Vec<u32>,
-    /// Number of transactions that it waits for.
+    /// Number of transactions that this one waits for.
     pub(super) predecessors: u32,
-    /// Its estimated cost, as gas of instructions.
+    /// The transaction's estimated cost, as gas of instructions.
     pub(super) cost: u64,
-    /// Estimated cost of the longest chain that starts with it. Transactions run by list scheduling along the critical
-    /// path: the longest chain first.
+    /// Estimated cost of the longest chain that starts with this transaction. Transactions run by list scheduling along
+    /// the critical path: the longest chain first.
     pub(super) rank: u64,
-    /// Whether it may run ahead at all. Delegations (EIP-7702) change other accounts' nonces and code, which `accept`
-    /// does not track.
+    /// Whether the transaction may run ahead at all. Delegations (EIP-7702) change other accounts' nonces and code,
+    /// which `accept` does not track.
     pub(super) may_run_ahead: bool,
 }
 

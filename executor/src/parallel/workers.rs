@@ -9,15 +9,15 @@ use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 
 use super::InjectedFaults;
 
-/// Batches without groups after grouping failed. It bounds the cost of a peer that names too few conflicts: one
-/// execution in this number of batches.
+/// Number of batches that run without groups after grouping failed. This pause bounds the cost of a peer that names too
+/// few conflicts: one wasted execution in this number of batches.
 const GROUPS_PAUSE_BATCHES: u32 = 64;
 
-/// Threads that are kept, because starting one costs as much as a small batch. They do nothing else: a helper that was
-/// busy elsewhere would hold up the leader at the end.
+/// The pool keeps its threads, because starting one costs as much as a small batch. The threads do nothing else: a
+/// helper that was busy elsewhere would hold up the leader at the end.
 #[derive(Debug)]
 pub struct Workers {
-    /// `None` for one thread, which is the caller's.
+    /// `None` if the only thread is the caller's.
     helpers: Option<ThreadPool>,
     eager: Option<ForcedMethod>,
     faults: Option<Arc<InjectedFaults>>,
@@ -93,7 +93,7 @@ impl Workers {
         })
     }
 
-    /// Calls `work` with each number below `count`, in parallel: with 0 on the calling thread.
+    /// Calls `work` with each number below `count`, in parallel. The calling thread gets number 0.
     pub(super) fn map<T: Send>(&self, count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
         let Some(helpers) = &self.helpers else { return (0..count).map(work).collect() };
         let mut done: Vec<Option<T>> = (0..count).map(|_| None).collect();
@@ -105,7 +105,7 @@ impl Workers {
             }
             *first = Some(work(0));
         });
-        // The scope has waited for all of them.
+        // The scope has waited for all the work.
         done.into_iter().flatten().collect()
     }
 

@@ -8,16 +8,16 @@
 //!                                                          └─ (read failed) ─▶ queued
 //! ```
 //!
-//! Keys are read in chunks: first-use order decides which chunk comes first, and the table's order how a chunk is read.
-//! No key is read twice through one [`WarmState`]. The batches that execute next come first. [`PrefetchLimits`] bounds the
-//! read-ahead, so memory and wasted reads stay bounded however many batches wait.
+//! Keys are read in chunks. First-use order decides which chunk comes first; within a chunk, keys are read in the
+//! table's order. No key is read twice through one [`WarmState`]. The batches that execute next come first.
+//! [`PrefetchLimits`] bounds the read-ahead, so memory and wasted reads stay bounded however many batches wait.
 //!
-//! Hints are advice from strangers. A missing or wrong hint costs a plain read, and a surplus hint costs a useless one.
-//! Results never change: every value comes from one fixed state, which also answers the misses.
+//! Hints are advice from strangers. A missing or wrong hint costs a plain read, and a surplus hint costs a useless
+//! read. Results never change: every value comes from one fixed state, which also answers the misses.
 //!
-//! Hints with values ([`PrefetchRequest::values`]) are the exception, for callers that ask for it. The hint's value answers a
-//! read of a key that is not loaded yet, and the key's row is loaded all the same. Results from such answers count only
-//! once [`WarmState::confirm`] has compared them.
+//! Hints with values ([`PrefetchRequest::values`]) are the exception, for callers that ask for them. The hint's value
+//! answers a read of a key that is not loaded yet, and the key's row is loaded all the same. Results that used shipped
+//! values count only once [`WarmState::confirm`] has compared the values with the rows.
 
 mod load;
 mod pace;
@@ -45,9 +45,9 @@ pub struct PrefetchRequest {
     pub keys: Vec<StateKey>,
     /// Code by its Keccak-256.
     pub codes: Vec<Digest>,
-    /// Accounts among the keys whose code is needed too: their rows hold its hash.
+    /// Accounts among the keys whose code is needed too: their rows hold the code's hash.
     pub codes_of: Vec<Address>,
-    /// Values that hints claim for some of the keys. Execution does not wait for those keys, and its result must be
+    /// Values that hints claim for some of the keys. Execution does not wait for those keys, so its result must be
     /// confirmed ([`WarmState::confirm`]).
     pub values: Vec<RowBefore>,
     /// Whether the keys were read a moment ago. Their read times then say nothing about the disk.
@@ -66,9 +66,9 @@ impl From<&Hints> for PrefetchRequest {
 pub struct PrefetchLimits {
     /// Threads that read. 0 counts as 1.
     pub threads: usize,
-    /// Batches that are read ahead, beside the oldest one that is not executed.
+    /// Number of batches that are read ahead, in addition to the oldest one that is not executed.
     pub readahead_batches: usize,
-    /// Maximum bytes that are read ahead and not dropped yet. Beyond them only the oldest batch is read ahead.
+    /// Maximum bytes that are read ahead and not dropped yet. Beyond this number, only the oldest batch is read ahead.
     pub readahead_bytes: usize,
     /// How keys are read; `None` lets a probe decide.
     pub backend: Option<PrefetchBackend>,

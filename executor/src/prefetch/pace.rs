@@ -2,26 +2,26 @@
 //!
 //! If a row is in a cache of this process, execution reads it faster than another thread could hand it over. On a
 //! machine whose cores are busy, reading ahead would then cost more than it gains. Threads that read ahead sometimes
-//! time a single read. When hardly any of these is slow, batches are executed without reading ahead. Then execution
-//! times its own reads, and reading ahead resumes when enough of them are slow.
+//! time a single read. When hardly any timed read is slow, batches are executed without reading ahead. Execution then
+//! times its own reads, and reading ahead resumes when enough reads are slow.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// A read that takes at least this time is slow. With decoding, it takes 3 to 8 us from the block cache, 12 to 25 from
-/// the operating system's cache, and 60 from the fastest disks.
+/// A read that takes at least this time is slow. With decoding, a read takes 3 to 8 us from the block cache, 12 to 25
+/// us from the operating system's cache, and 60 us from the fastest disks.
 pub(crate) const SLOW: Duration = Duration::from_micros(12);
 /// Number of reads that are judged together.
 const SAMPLES: u32 = 32;
-/// Slow reads in a sample. Up to `FEW`, reading ahead stops; from `MANY` on, it resumes. Sometimes a thread that waits
-/// for its core looks as if it waited for a row.
+/// Numbers of slow reads in a sample. Reading ahead stops at `FEW` or fewer, and resumes at `MANY` or more. Sometimes a
+/// thread that waits for its core looks as if it waited for a row.
 const FEW: u32 = 3;
 const MANY: u32 = 7;
-/// With at least this many cores, one is always free to hand rows over.
+/// With at least this number of cores, one core is always free to hand rows over.
 const CORES_TO_SPARE: usize = 3;
 
-/// The judgement of reading ahead; see the module.
+/// Judges whether reading ahead pays; see the module.
 #[derive(Debug)]
 pub(crate) struct Pace {
     /// Whether reading ahead always pays, because some cores are idle.

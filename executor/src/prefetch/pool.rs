@@ -17,13 +17,13 @@ use super::{
     probe::Probe,
 };
 
-/// Keys that a thread takes at a time for point reads; also the fewest of a multi-get.
+/// Keys that a thread takes at a time for point reads; also the minimum for a multi-get.
 const POINT_KEYS: usize = 16;
-/// Keys that all threads together multi-get at once. While some threads decode their rows, the disk serves the others'
-/// reads.
+/// Number of keys that all threads together multi-get at once. While some threads decode rows, the disk serves the
+/// reads of the others.
 const MULTI_GET_KEYS: usize = 512;
 
-/// Reads ahead for batches, on its own threads, which end when it is dropped.
+/// Reads ahead for batches on its own threads. The threads end when the prefetcher is dropped.
 pub struct Prefetcher {
     pool: Arc<Pool>,
     threads: Vec<JoinHandle<()>>,
@@ -54,8 +54,8 @@ impl Prefetcher {
         Ok(prefetcher)
     }
 
-    /// Begins to read a batch's wanted keys from a state, and returns at once. It reads until the returned handle is
-    /// dropped. Batches with lower numbers come first.
+    /// Begins to read a batch's wanted keys from a state, and returns at once. The threads read until the returned
+    /// handle is dropped. Batches with lower numbers come first.
     pub fn read_ahead<R: StateReader + 'static>(
         &self,
         number: BatchNumber,
@@ -67,7 +67,7 @@ impl Prefetcher {
         WarmState::new(load, Some(Ticket { pool: Arc::clone(&self.pool), id }))
     }
 
-    /// The judgement whether reading ahead is worth its cost. If it is not, callers may skip it.
+    /// The judgement whether reading ahead is worth its cost. If not, callers may skip reading ahead.
     pub(crate) fn pace(&self) -> &Pace {
         &self.pool.pace
     }
@@ -101,7 +101,7 @@ trait Job: Send + Sync {
     ) -> Result<Option<usize>, StorageError>;
     /// Bytes of the rows and code read so far.
     fn bytes(&self) -> usize;
-    /// Keys and code whose read no thread has begun.
+    /// Number of keys and codes whose read no thread has begun.
     fn left(&self) -> usize;
 }
 
@@ -133,7 +133,7 @@ struct Batch {
 }
 
 struct Queue {
-    /// Batches by number: those that are being read, or were read and are not executed.
+    /// Batches by number: those that are being read, or were read but not executed.
     batches: Vec<Batch>,
     probe: Probe,
     is_closed: bool,
@@ -149,7 +149,7 @@ pub(super) struct Pool {
     pace: Pace,
 }
 
-/// Removes a batch from the queue when it is dropped.
+/// Removes a batch from the queue when the ticket is dropped.
 pub(super) struct Ticket {
     pool: Arc<Pool>,
     id: u64,
@@ -195,7 +195,8 @@ impl Pool {
             let read = parking_lot::MutexGuard::unlocked(&mut queue, || {
                 job.read_some(begun.backend, keys_max, &self.pace)
             });
-            // After an error nothing more is read ahead: execution will read the same key and report the error.
+            // After an error, nothing more of this batch is read ahead: execution will read the same key and report the
+            // error.
             let read = read.unwrap_or(None);
             queue.probe.end(begun, read.unwrap_or(0), Instant::now());
             if read.is_none() {
@@ -205,7 +206,7 @@ impl Pool {
     }
 }
 
-/// Keys that each of `threads` threads takes at a time.
+/// Number of keys that each of `threads` threads takes at a time.
 fn keys_at_once(backend: PrefetchBackend, threads: usize) -> usize {
     match backend {
         PrefetchBackend::Threads => POINT_KEYS,
@@ -223,7 +224,7 @@ impl Queue {
         Some((batch.id, Arc::clone(&batch.job)))
     }
 
-    /// Number of threads with work now. Each takes at least [`POINT_KEYS`] keys, except the last.
+    /// Number of threads with work now. Each thread takes at least [`POINT_KEYS`] keys, except the last.
     fn threads_wanted(&self, limits: &PrefetchLimits) -> usize {
         let readable = self.batches.iter().take(1 + limits.readahead_batches);
         let open = readable.filter(|batch| !batch.is_handed_out);

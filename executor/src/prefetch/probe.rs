@@ -1,7 +1,7 @@
 //! Chooses the faster back end by a short probe over the first keys.
 //!
-//! The back ends take turns. A turn counts the keys that all threads together read, over the time in which any of them
-//! was reading. The time of a single batch would say nothing, because several are read at once.
+//! The back ends take turns. A turn counts the keys that all threads together read, and the time during which any
+//! thread was reading. The time of a single batch would say nothing, because several batches are read at once.
 
 use std::time::{Duration, Instant};
 
@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 pub enum PrefetchBackend {
     /// Many threads, each reading one key at a time.
     Threads,
-    /// Each thread multi-gets, so that the kernel reads all its blocks at once (io_uring). A kernel without io_uring
-    /// reads them one after the other, which the probe finds out.
+    /// Each thread multi-gets, so that the kernel reads all blocks of a multi-get at once (io_uring). A kernel without
+    /// io_uring reads the blocks one after the other, which the probe finds out.
     MultiGet,
 }
 
-/// Number of turns before a back end is chosen. The first does not count: threads, rings and files are new.
+/// Number of turns before a back end is chosen. The first turn does not count: threads, rings and files are new.
 const TURNS: u32 = 5;
 /// Keys of one turn.
 const TURN_KEYS: usize = 2_048;
-/// Speed that point reads must reach relative to multi-gets, in percent. They cost more CPU: 14.2 us a key against 11.9
-/// on the consecutive batches of `slipnet bench hints`.
+/// Speed that point reads must reach relative to multi-gets, in percent. Point reads cost more CPU: 14.2 us a key
+/// against 11.9 us on the consecutive batches of `slipnet bench hints`.
 const THREADS_WORTH: u32 = 110;
 
 /// Measures both back ends until one is chosen.
@@ -30,7 +30,8 @@ pub(super) struct Probe {
     /// Number of turns that are over.
     turns: u32,
     turn: Taken,
-    /// Number of threads that read now, and the time since when any did or the turn began.
+    /// Number of threads that read now, and the start of the reading time that is not yet counted; `None` if no thread
+    /// reads.
     reading: usize,
     since: Option<Instant>,
     threads: Taken,
@@ -44,7 +45,7 @@ pub(super) struct Reading {
     turn: u32,
 }
 
-/// Number of keys read, and the time that it took.
+/// Number of keys read, and the time that reading them took.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
     keys: usize,
@@ -73,7 +74,7 @@ impl Probe {
         self.chosen.unwrap_or(turns[self.turns as usize % turns.len()])
     }
 
-    /// Records that a thread begins to read. It must use the returned back end.
+    /// Records that a thread begins to read. The thread must use the returned back end.
     pub(super) fn begin(&mut self, now: Instant) -> Reading {
         self.reading += 1;
         self.since.get_or_insert(now);
@@ -87,7 +88,7 @@ impl Probe {
         if begun.turn == self.turns {
             self.turn.add(Taken { keys, time: now.duration_since(since) });
         } else {
-            // Reads of the other back end disturbed the turn: it restarts when they end.
+            // Reads of the other back end disturbed the turn, so the turn restarts when they end.
             self.turn = Taken::default();
         }
         if self.reading == 0 {

@@ -19,7 +19,7 @@ struct Row {
 }
 
 impl Shipped {
-    /// Takes the shipped values of wanted keys, and drops the others. `keys` is the number of wanted keys.
+    /// Takes the shipped values of wanted keys, and drops the other values. `keys` is the number of wanted keys.
     pub(super) fn new(
         values: Vec<RowBefore>,
         keys: usize,
@@ -39,8 +39,8 @@ impl Shipped {
         self.rows.is_empty()
     }
 
-    /// The shipped value, if execution should get it. That holds if execution got it before, because it must never get
-    /// two answers, or if the store's row is still unread.
+    /// The shipped value, if execution should get it: if the store's row is still unread, or if execution got the
+    /// shipped value before. Execution must never get two different answers.
     pub(super) fn answer(&self, place: usize, is_read: impl Fn() -> bool) -> Option<Option<StateValue>> {
         let row = self.rows.get(place)?.as_ref().filter(|_| !self.is_distrusted.load(Relaxed))?;
         if !row.is_told.load(Relaxed) {

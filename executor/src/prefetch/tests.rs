@@ -119,7 +119,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Goal: the first thread that needs a key reads it, and no other reads it again; with both back ends.
+/// Goal: with both back ends, the first thread that needs a key reads it, and no other thread reads the key again.
 #[test]
 fn every_key_is_read_once() {
     for backend in [PrefetchBackend::Threads, PrefetchBackend::MultiGet] {
@@ -142,7 +142,7 @@ fn every_key_is_read_once() {
     }
 }
 
-/// Goal: execution waits for a read in flight, and reads a key itself that is only queued.
+/// Goal: execution waits for a read in flight, and itself reads a key that is only queued.
 #[test]
 fn what_loads_is_waited_for_and_what_is_queued_is_claimed() {
     let gate = Gate::new(state(600), false, false);
@@ -229,7 +229,7 @@ fn code_is_read_through_what_is_told_of_its_account() {
     assert_eq!(warm.code(&hash).unwrap().unwrap().len(), 2);
 }
 
-/// Goal: batches beyond the limits are not read ahead until the ones before them are done.
+/// Goal: batches beyond the limits are not read ahead until earlier batches are done.
 #[test]
 fn reading_ahead_is_limited_in_batches_and_bytes() {
     let few = PrefetchLimits { readahead_batches: 1, ..PrefetchLimits::default() };

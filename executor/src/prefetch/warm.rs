@@ -20,10 +20,10 @@ use super::{
 use crate::evm::ExecutionState;
 
 /// A reader over the read-ahead of one batch, from one state. Misses go to the underlying reader, a view of one fixed
-/// version; so warm data is always of that version. Dropping it ends the reading.
+/// version, so warm data always has that version. Dropping the reader ends the read-ahead.
 pub struct WarmState<R = View> {
     load: Arc<Load<R>>,
-    /// `None` if no thread reads ahead for it.
+    /// `None` if no thread reads ahead for this state.
     _ticket: Option<Ticket>,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -54,7 +54,7 @@ pub struct WarmStats {
     pub misses: u64,
     /// Hits that waited for a read in flight.
     pub waited: u64,
-    /// Hits that execution read itself, because no thread had begun to.
+    /// Hits that execution read itself, because no thread had begun to read them.
     pub claimed: u64,
     /// Hits that [`PrefetchRequest::values`] answered.
     pub shipped: u64,
@@ -102,8 +102,8 @@ impl<R: StateReader> WarmState<R> {
         Ok(WarmState::new(load, None))
     }
 
-    /// Reads nothing ahead. A read is answered by a wanted value, or by a plain read. [`WarmState::confirm`] later reads the
-    /// rows that values answered.
+    /// Reads nothing ahead. A shipped value or a plain read answers each read. [`WarmState::confirm`] later reads the
+    /// rows for which shipped values answered.
     pub fn deferred(reader: R, wanted: PrefetchRequest) -> Self {
         WarmState::new(Arc::new(Load::new(reader, wanted)), None)
     }
@@ -113,9 +113,9 @@ impl<R: StateReader> WarmState<R> {
         self.load.is_confirmable()
     }
 
-    /// Compares the answers of [`PrefetchRequest::values`] with the reader's rows, and returns the keys with wrong answers. If
-    /// there are any, the results of reading here must be discarded. Call it after the last read here. It waits for
-    /// reads in flight, and reads the rest many rows at a time.
+    /// Compares the answers of [`PrefetchRequest::values`] with the reader's rows, and returns the keys with wrong
+    /// answers. If any answer is wrong, all results of reading from this state must be discarded. Call this after the
+    /// last read. Waits for reads in flight, and reads the remaining rows many at a time.
     ///
     /// # Errors
     /// If a read fails.
@@ -171,7 +171,7 @@ impl<R: StateReader> StateReader for WarmState<R> {
         match self.wanted(&StateKey::Account(*address))? {
             Some(None) => Ok(None),
             Some(Some(StateValue::Account(account))) => Ok(Some(account)),
-            // Not wanted; or a row of the wrong kind, which the reader reports.
+            // The key is not wanted, or its row has the wrong kind, which the reader reports.
             _ => self.load.reader.account(address),
         }
     }

@@ -1,4 +1,4 @@
-//! [`Session::prepare`]: prepares a batch before the batches before it have been executed.
+//! [`Session::prepare`]: prepares a batch before earlier batches have been executed.
 
 use slipstream_storage::{StorageError, View};
 use slipstream_types::{
@@ -26,7 +26,7 @@ pub struct OrderedBatch<'a> {
     pub timestamp_ms: u64,
     /// The account that receives the fees.
     pub proposer: Address,
-    /// Maximum gas that the batch may use. It bounds the keys that hints may name, and the work of predictors.
+    /// Maximum gas that the batch may use. This limit bounds the keys that hints may name, and the work of predictors.
     pub gas_max: u64,
     /// The transactions to execute, in order.
     pub transactions: &'a [Transaction],
@@ -45,7 +45,8 @@ impl<'a> OrderedBatch<'a> {
         OrderedBatch { number, timestamp_ms, proposer, gas_max, transactions, hints }
     }
 
-    /// A batch without a header. It uses at most the gas that its transactions ask for, or that the chain allows.
+    /// A batch without a header. Its `gas_max` is the gas that its transactions ask for, or that the chain allows if
+    /// that is less.
     pub fn without_header(
         number: BatchNumber,
         timestamp_ms: u64,
@@ -62,16 +63,17 @@ impl<'a> OrderedBatch<'a> {
 /// How far hints are trusted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trust {
-    /// Uses the keys and conflicts that they name; wrong ones only cost time.
+    /// Uses the keys and conflicts that hints name; wrong ones only cost time.
     Keys,
-    /// Also uses the values that they ship, if the configuration says so. These must be [confirmed](Ahead::confirm).
+    /// Also uses the values that hints ship, if the configuration says so. The values must be
+    /// [confirmed](Ahead::confirm).
     Values,
 }
 
-/// The hints of a batch and its read-ahead; empty by default. Dropping it ends the reading.
+/// The hints of a batch and its read-ahead; empty by default. Dropping this ends the read-ahead.
 #[derive(Debug, Default)]
 pub struct Ahead {
-    /// `None` if no read-ahead was begun, or once it is released.
+    /// `None` if no read-ahead was begun, or after [`Ahead::release`].
     warm: Option<WarmState>,
     /// Digest of the header of the batch after which the rows are read.
     at: Digest,
@@ -84,16 +86,16 @@ pub struct Ahead {
 /// count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AheadUse {
-    /// Named by hints or predictions, and read ahead.
+    /// Rows and code that hints or predictions named and that were read ahead.
     pub named: u64,
-    /// Named, and then read by execution.
+    /// Rows and code that were named and that execution then read.
     pub used: u64,
-    /// Read by execution, named or not.
+    /// Rows and code that execution read, named or not.
     pub reads: u64,
 }
 
 impl AheadUse {
-    /// The use that an execution made of the read-ahead; `before` has the counts before it.
+    /// The use that an execution made of the read-ahead; `before` has the counts before the execution.
     pub(super) fn since(before: WarmStats, warm: &WarmState) -> AheadUse {
         let (after, read) = (warm.stats(), warm.prefetched());
         let (used, missed) = (after.hits - before.hits, after.misses - before.misses);
@@ -112,7 +114,7 @@ impl Ahead {
         self.conflicts.as_ref()
     }
 
-    /// The read-ahead, if it serves a batch on that state.
+    /// The read-ahead, if it serves a batch on `state`.
     pub(super) fn warm(&self, state: &State<'_>) -> Option<&WarmState> {
         self.warm.as_ref().filter(|_| state.covers(self.at))
     }
@@ -122,7 +124,7 @@ impl Ahead {
         self.warm.as_ref().is_none_or(WarmState::is_confirmable)
     }
 
-    /// Compares the values of hints that execution used with the store's rows. Returns the keys of wrong ones. See
+    /// Compares the values of hints that execution used with the store's rows. Returns the keys of wrong values. See
     /// [`WarmState::confirm`].
     ///
     /// # Errors
@@ -131,7 +133,7 @@ impl Ahead {
         self.warm.as_ref().map_or(Ok(Vec::new()), WarmState::confirm)
     }
 
-    /// Stops using values of hints, and forgets those that were used.
+    /// Stops using values of hints, and forgets which were used.
     pub fn distrust(&self) {
         if let Some(warm) = &self.warm {
             warm.distrust();
@@ -146,9 +148,9 @@ impl Ahead {
 
 impl Session {
     /// Begins to read the keys that the batch will probably need, and returns at once; without prefetch threads it
-    /// reads before it returns. If memory delivers rows as fast as another thread could, it reads nothing ahead. `base`
-    /// is committed, and may be some batches behind the state that the batch will execute on. `overlay` has those of
-    /// these batches that were executed by now; rows in its layers are not read.
+    /// reads before it returns. Reads nothing ahead if memory delivers rows as fast as another thread could. `base` is
+    /// committed, and may be some batches behind the state that the batch will execute on. `overlay` has the batches in
+    /// between that were executed by now; rows in its layers are not read.
     ///
     /// # Errors
     /// If this node's disk fails. Hints that are malformed, or name more than the batch's gas allows, are ignored.
@@ -193,8 +195,8 @@ impl Session {
         Ok(Ahead { warm, at: base.head().digest(), conflicts, is_hinted })
     }
 
-    /// Begins to read the keys of a future batch, [built](Session::build) from these transactions: the best candidates
-    /// so far. The batch's real content decides only how useful the reads were.
+    /// Begins to read the keys of a future batch, [built](Session::build) from the best candidates so far, which are
+    /// the transactions of `batch`. The batch's real content decides only how useful the reads were.
     ///
     /// # Errors
     /// If this node's disk fails.
@@ -212,8 +214,8 @@ impl Session {
         Ok(Ahead { warm, at: base.head().digest(), ..Ahead::default() })
     }
 
-    /// Whether [`Session::prepare_candidates`] would read anything now. Without threads the reads would come one after
-    /// another, as they do in the batch.
+    /// Whether [`Session::prepare_candidates`] would read anything now. Returns false without threads: the reads would
+    /// come one after another, as in the batch.
     pub fn reads_candidates_ahead(&self) -> bool {
         let prefetcher = self.prefetcher.as_ref().filter(|prefetcher| prefetcher.pace().reads_ahead());
         prefetcher.is_some() && self.predictor.predicts()
@@ -224,7 +226,8 @@ impl Session {
         open_hints(blob, batch.gas_max, batch.proposer, batch.transactions).ok()
     }
 
-    /// Predicts from the state that execution will see, if it is known: uncommitted batches, the cache, and the rows.
+    /// Predicts from the state that execution will see, if that state is known: uncommitted batches, the cache, and the
+    /// rows.
     fn predict(&self, batch: &OrderedBatch<'_>, base: &View, overlay: &Overlay) -> Option<Prediction> {
         match State::on(base, overlay) {
             Some(state) => {
@@ -234,16 +237,16 @@ impl Session {
         }
     }
 
-    /// Removes known rows from hints. The cache and layers may be after another batch at execution. Rows in them now
-    /// will probably stay until then; otherwise a plain read follows.
+    /// Removes known rows from hints. By the time of execution, the cache and layers may be after another batch. Rows
+    /// that they have now will probably stay until then; otherwise a plain read follows.
     fn leave_out(&self, hints: &mut Hints, layers: &Overlay) {
         let hot = self.hot();
         let row = |key: &StateKey| layers.row(key).or_else(|| hot.cache.peek(key));
         hot::leave_out(hints, row, |hash| layers.code(hash).is_some() || hot.cache.has_code(hash));
     }
 
-    /// Reads while the batches before it execute. Without threads, it reads now, or defers the reads if the hints ship
-    /// values.
+    /// Reads a batch's rows while earlier batches execute. Without threads, reads now, or defers the reads if the hints
+    /// ship values.
     fn read_ahead(
         &self,
         number: BatchNumber,

@@ -1,4 +1,4 @@
-//! [`Session`]: a node's execution environment, shared by sync, which follows, and a validator's consensus.
+//! [`Session`]: a node's execution environment. Sync, which follows batches, shares it with a validator's consensus.
 //!
 //! ```text
 //!  OrderedBatch ── prepare ──▶ Ahead (rows in flight, conflicts) ─────────────┐
@@ -8,15 +8,16 @@
 //!     batches ahead: Overlay ─────────────────────────────────────────┤        ▼
 //!     committed ones: committed │ applied ─▶ HotCache ────────────────┘      Layer ─▶ Overlay, or committed
 //! ```
-//! A session never changes a batch's results. It decides how long execution waits, on how many threads it runs, and
-//! what is kept for the next batch. A node has one, so it pays for one cache, which stays warm no matter who commits.
+//! A session never changes a batch's results. The session decides how long execution waits, on how many threads
+//! execution runs, and what is kept for the next batch. A node has one session, so it pays for one cache, which stays
+//! warm whichever part of the node commits.
 //!
 //! * Only commits change the cache ([`Session::committed`], [`Session::applied`]). Batches executed ahead stay in the
-//!   caller's [`Overlay`](crate::Overlay). So a rollback, or a wrong row from hints, leaves no trace here.
-//! * A commit does not wait for an execution: its rows enter the cache before the next execution. Only if sixteen
-//!   commits have queued during one execution, the next commit waits.
-//! * The session trusts only its caller, to pass the right [`State`]. Hints are advice; values that they ship are used
-//!   only with [`Trust::Values`], by callers that [confirm](Ahead::confirm) them.
+//!   caller's [`Overlay`](crate::Overlay). So a rollback, or a wrong row from hints, leaves no trace in the session.
+//! * A commit does not wait for an execution: its rows enter the cache before the next execution. The next commit waits
+//!   only if sixteen commits have queued during one execution.
+//! * The session trusts only its caller, to pass the right [`State`]. Hints are advice; values in hints are used only
+//!   with [`Trust::Values`], by callers that [confirm](Ahead::confirm) them.
 
 mod ahead;
 mod prediction_state;
@@ -52,8 +53,8 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Maximum number of commits that wait to enter the cache. If more commits arrive during one execution, the next one waits for it,
-/// so that the layers do not fill the memory.
+/// Maximum number of commits that wait to enter the cache. If more commits arrive during one execution, the next commit
+/// waits for the execution, so that the layers do not fill the memory.
 const CACHE_UPDATES_MAX: usize = 16;
 
 /// A node's execution environment; see the module.
@@ -66,9 +67,9 @@ pub struct Session {
     prefetcher: Option<Prefetcher>,
     predictor: BatchPredictor,
     senders: Arc<Senders>,
-    /// A pool of its own: while one batch executes, the one before it is sealed on the common pool.
+    /// A separate pool: while one batch executes, the previous batch is sealed on the common pool.
     workers: Workers,
-    /// Executions hold a read lock throughout, predictions during each read.
+    /// Executions hold a read lock throughout; predictions hold it only during each read.
     hot: RwLock<HotState>,
     /// Commits that have not entered the cache, oldest first. Locked only briefly; a thread that needs both locks takes
     /// `hot` first.
@@ -76,7 +77,7 @@ pub struct Session {
     stalls: Stalls,
 }
 
-/// A commit that the cache must take in.
+/// A commit that must still be applied to the cache.
 enum CacheUpdate {
     /// Executed batches were committed, as a layer.
     Executed(Arc<Layer>),
@@ -109,12 +110,12 @@ impl SessionError {
     }
 }
 
-/// How many threads execute a batch. The outcome is the same.
+/// How many threads execute a batch. The outcome does not depend on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExecutionMethod {
-    /// The configured threads, in the way that the conflicts suggest to be fastest.
+    /// The configured threads, with the method that the conflicts suggest to be fastest.
     Fitting,
-    /// One thread, transaction by transaction: after validators came to different outcomes.
+    /// One thread, transaction by transaction. Used after validators came to different outcomes.
     Sequential,
 }
 
@@ -171,8 +172,7 @@ impl Session {
         self
     }
 
-    /// Loads the predictors' programs that an earlier run saved in the store, and saves there what is learned from now
-    /// on.
+    /// Loads the predictors' programs that an earlier run saved in the store, and saves new programs there from now on.
     ///
     /// # Errors
     /// If the disk fails, or the store is damaged.
@@ -192,7 +192,7 @@ impl Session {
     /// Executes a batch on the state after its parent. Uses the read-ahead only if `state` covers the state that it was
     /// read from.
     ///
-    /// With values of hints ([`Trust::Values`]), outcome and error count only once [`Ahead::confirm`] has found all
+    /// With values of hints ([`Trust::Values`]), outcome and error are valid only once [`Ahead::confirm`] has found all
     /// values right.
     ///
     /// # Errors
@@ -208,7 +208,7 @@ impl Session {
         self.execute_until(&Interrupt::never(), ahead, basis, transactions, state, way)
     }
 
-    /// As [`Session::execute`], until the interrupt is due, because nobody waits for the outcome any more.
+    /// As [`Session::execute`], but stops when the interrupt is due, because nobody waits for the outcome any more.
     ///
     /// # Errors
     /// As [`Session::execute`], and [`ExecuteError::Interrupted`].
@@ -241,7 +241,8 @@ impl Session {
         Ok(BatchExecution { outcome, ahead, parallel })
     }
 
-    /// Builds a batch on the state after its parent, by a clock. Also returns how useful the read-ahead was.
+    /// Builds a batch on the state after its parent, within the time that `clock` allows. Also returns how useful the
+    /// read-ahead was.
     ///
     /// # Errors
     /// Those of [`build`](crate::build), and [`ExecuteError::Interrupted`] if the clock ends the build.
@@ -281,8 +282,8 @@ impl Session {
         self.enqueue(CacheUpdate::Executed(Arc::clone(layer)));
     }
 
-    /// Reports a batch that was committed by its delta, without execution here. Updates a cache at its parent, and
-    /// never fills an empty one.
+    /// Reports a batch that was committed by its delta, without execution here. Updates a cache that is at the batch's
+    /// parent, and never fills an empty cache.
     pub fn applied(&self, header: &BatchHeader, delta: &Delta) {
         let Some(mut hot) = self.hot.try_write() else {
             return self.enqueue(CacheUpdate::Applied(Box::new(Layer::of(header, None, delta))));
@@ -294,7 +295,7 @@ impl Session {
         }
     }
 
-    /// Takes it in now if no execution runs, otherwise before the next one.
+    /// Applies the update now if no execution runs, otherwise before the next execution.
     fn enqueue(&self, update: CacheUpdate) {
         let waiting = {
             let mut queue = self.cache_updates.lock();
@@ -324,7 +325,7 @@ impl Session {
         self.stalls.stats()
     }
 
-    /// The cache with all commits taken in. If an execution holds it, later commits are missing.
+    /// The cache after all commits. If an execution holds the cache, later commits are missing.
     fn hot(&self) -> RwLockReadGuard<'_, HotState> {
         if !self.cache_updates.lock().is_empty()
             && let Some(mut hot) = self.hot.try_write()
@@ -337,7 +338,7 @@ impl Session {
 
     fn apply_updates(&self, hot: &mut HotState) {
         loop {
-            // Not locked while rows are copied.
+            // The queue is not locked while rows are copied.
             let Some(update) = self.cache_updates.lock().pop_front() else { return };
             let (layer, is_due) = match &update {
                 CacheUpdate::Executed(layer) => {

@@ -8,8 +8,8 @@ use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue};
 use super::HotState;
 use crate::overlay::{LayeredState, State};
 
-/// The known state; see the module. It locks the cache briefly at each read: predictions wait for disks and other
-/// threads, and commits must not wait for them. Hits in the cache do not count in its statistics.
+/// The known state; see the module. Each read locks the cache only briefly: predictions wait for disks and other
+/// threads, and commits must not wait for predictions. Hits in the cache do not count in its statistics.
 pub(super) struct PredictionState<'a> {
     pub(super) state: State<'a>,
     below: LayeredState<'a>,
@@ -21,7 +21,7 @@ impl<'a> PredictionState<'a> {
         PredictionState { state, below: state.reader(), hot }
     }
 
-    /// A row of the cache, if no layer has a newer one.
+    /// A row of the cache, if no layer has a newer value.
     fn cached(&self, key: &StateKey) -> Option<Option<StateValue>> {
         if self.state.layers().row(key).is_some() {
             return None;

@@ -1,7 +1,7 @@
 //! [`BatchPredictor`]: predicts the reads of batches without hints.
 //!
-//! It learns from the prepared and executed batches which contracts are called often, and analyses those in the
-//! background. Its predictions reach the prefetcher as hints do, and are trusted as little.
+//! The predictor learns from prepared and executed batches which contracts are called often, and analyses these
+//! contracts in the background. Its predictions reach the prefetcher as hints do, and are trusted no more than hints.
 
 use std::sync::{
     Arc,
@@ -22,22 +22,22 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Maximum number of code analysed for one batch: some 10 to 20 ms of work, so execution loses little by it. The rest waits for the
-/// next batch.
+/// Bytes of code after which analysis for one batch ends: some 10 to 20 ms of work, so execution loses little. The
+/// remaining contracts wait for the next batch.
 const BUILD_BYTES: usize = 64 << 10;
 
 /// Predicts batches; see the module.
 pub(super) struct BatchPredictor {
     mode: PredictMode,
     predictors: Arc<Predictors>,
-    /// A pool of its own, because its threads mostly wait for the disk. `None` if read-ahead is off: predictions then
-    /// run on the caller's thread, and a simulation stays a function of its seed.
+    /// A separate pool, because its threads mostly wait for the disk. `None` if read-ahead is off: predictions then run
+    /// on the caller's thread, and a simulation stays a function of its seed.
     threads: Option<ThreadPool>,
     is_building: Arc<AtomicBool>,
 }
 
 impl BatchPredictor {
-    /// Begins without programs.
+    /// Makes a predictor without programs.
     ///
     /// # Errors
     /// If the system cannot start the threads.
@@ -80,7 +80,7 @@ impl BatchPredictor {
         if !self.predicts() || transactions.is_empty() {
             return None;
         }
-        // The batch before may not be here yet. The EVM sees only its digest, which decides no keys.
+        // The previous batch may not be here yet. The EVM sees only its digest, which decides no keys.
         let env = BatchEnv::behind(B256::ZERO, chain, number, timestamp_ms, proposer);
         let foretell = || predict_batch(&self.predictors, transactions, &env, gas_max, base, self.mode);
         let foretold = match &self.threads {
@@ -91,7 +91,7 @@ impl BatchPredictor {
         Some(foretold)
     }
 
-    /// Loads the programs that an earlier run saved in the store, and saves there what is learned from now on.
+    /// Loads the programs that an earlier run saved in the store, and saves new programs there from now on.
     ///
     /// # Errors
     /// If the disk fails, or the store is damaged.
@@ -103,7 +103,7 @@ impl BatchPredictor {
         Ok(self)
     }
 
-    /// The recorder of jumps that execution uses so that predictors learn.
+    /// The recorder of jumps through which predictors learn from execution.
     pub(super) fn watch(&self) -> Option<Arc<JumpWatch>> {
         self.predictors.watch()
     }
@@ -117,7 +117,7 @@ impl BatchPredictor {
         let calls = calls(transactions, touched);
         for (hash, code) in &touched.codes {
             let hash = Digest::from(*hash);
-            // Code that no transaction called was called by another contract, at least once.
+            // If no transaction called the code, another contract called it at least once.
             let calls = calls.get(&hash).copied().unwrap_or(1);
             self.predictors.note_executed(hash, &code.bytes(), calls);
         }
@@ -201,7 +201,7 @@ mod tests {
     }
 
     /// Goal: accounts are predicted from the beginning, slots once their contract was executed often enough. The
-    /// configuration can turn it off. It works with and without its own threads.
+    /// configuration can turn prediction off. Prediction works with and without its own threads.
     #[test]
     fn contracts_that_are_called_often_are_followed() {
         let store = Store::memory(&StorageConfig::default());

@@ -1,5 +1,5 @@
-//! [`Simulation`]: JSON-RPC's `eth_simulateV1`: batches of calls, each on the result of those before it. Everything is
-//! discarded afterwards.
+//! [`Simulation`]: JSON-RPC's `eth_simulateV1`: batches of calls, each on the state that earlier calls left. All
+//! effects are discarded afterwards.
 
 mod state;
 
@@ -26,7 +26,8 @@ pub struct SimulationRules {
     pub output_bytes_max: usize,
 }
 
-/// Why a simulation has no outcome. The first such call ends it: later ones would run on another state than requested.
+/// Why a simulation has no outcome. The first such call ends the simulation: later calls would run on another state
+/// than requested.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
     /// A call is invalid as a transaction at its position.
@@ -44,7 +45,7 @@ pub enum SimulateError {
         index: usize,
         /// Gas that the calls before it used.
         used: u64,
-        /// Gas that it asks for.
+        /// Gas that the call asks for.
         asked: u64,
         /// Gas limit of the simulated batch.
         gas_limit: u64,
@@ -114,8 +115,8 @@ impl<'a> Simulation<'a> {
         Simulation { draft: SimulatedState::over(state), rules, interrupt, gas_left, bytes_left }
     }
 
-    /// Executes a batch. Its number, time and parent come from `env`; everything else can be overridden. Unless calls
-    /// are validated or BASEFEE is overridden, it is zero.
+    /// Executes a batch. Its number, time and parent come from `env`; everything else can be overridden. BASEFEE is
+    /// zero, unless calls are validated or it is overridden.
     ///
     /// # Errors
     /// If a call cannot be executed at its position, or a limit is reached. The simulation is over then.
@@ -152,7 +153,7 @@ impl<'a> Simulation<'a> {
         Ok(SimulatedBatch { env, calls, gas_used })
     }
 
-    /// Sets the hash of an executed batch, for later ones.
+    /// Sets the hash of an executed batch, for later batches.
     pub fn seal(&mut self, number: u64, hash: B256) {
         self.draft.put_hash(number, hash);
     }

@@ -67,7 +67,7 @@ impl<'a> SimulatedState<'a> {
         }
     }
 
-    /// Makes a batch known to BLOCKHASH.
+    /// Sets the hash that BLOCKHASH returns for a batch.
     pub(super) fn put_hash(&mut self, number: u64, hash: B256) {
         self.hashes.insert(number, hash);
     }

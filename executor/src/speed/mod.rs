@@ -1,7 +1,8 @@
-//! Measures how fast this machine executes each kind of work. Gas bounds a batch, but a view lasts seconds, and a
-//! second executes ten times as much gas of one kind as of another.
+//! Measures how fast this machine executes each kind of work. Gas bounds a batch, but a consensus view lasts only
+//! seconds. In one second, a machine executes ten times as much gas of one kind of work as of another.
 //!
-//! [`measure`] runs [`programs`] in the EVM and keeps the slowest of each kind. The caller supplies the clock.
+//! [`measure`] runs [`programs`] in the EVM and keeps the slowest speed of each kind of work. The caller supplies the
+//! clock.
 
 mod programs;
 
@@ -107,7 +108,7 @@ impl Speeds {
         self.0.iter().map(|(work, speed)| (*work, *speed))
     }
 
-    /// The kind with the least gas per second, and that number; `None` if nothing was measured.
+    /// The kind with the least gas per second, and its speed; `None` if nothing was measured.
     pub fn slowest(&self) -> Option<(Work, u64)> {
         self.iter().min_by_key(|(_, speed)| *speed)
     }
@@ -127,10 +128,10 @@ impl FromIterator<(Work, u64)> for Speeds {
     }
 }
 
-/// Duration from which on a run is measured. Shorter runs are mostly set-up. With longer ones, some thirty programs
-/// would keep a core busy for a second.
+/// Minimum duration of a measured run. Shorter runs are mostly set-up. With longer runs, some thirty programs would
+/// keep a core busy for a second.
 const RUN: Duration = Duration::from_millis(4);
-/// Measured runs per program. The fastest counts, because the others may have shared the core.
+/// Number of measured runs per program. The fastest counts, because the others may have shared the core.
 const RUNS: usize = 3;
 /// Gas of the first run: enough for one call of each precompile.
 const GAS_MIN: u64 = 250_000;
@@ -138,7 +139,7 @@ const GAS_MIN: u64 = 250_000;
 const GAS_MAX: u64 = 32_000_000;
 
 /// Measures this machine under a fork's prices: about a third of a second, on the calling thread. `now` returns the
-/// time since a fixed point. Returns `None` if `goes_on`, which is asked before each program, returns false.
+/// time since a fixed point. Calls `goes_on` before each program, and returns `None` if that returns false.
 ///
 /// # Errors
 /// If a program cannot be run at all, which is a bug.

@@ -135,7 +135,8 @@ fn signatures(fork: Fork) -> Vec<Program> {
     programs
 }
 
-/// MODEXP's price depends on the sizes, and each fork prices others too low. Even moduli take more work than odd ones.
+/// MODEXP's price depends on the sizes, and each fork prices different sizes too low. Even moduli take more work than
+/// odd ones.
 fn powers() -> Vec<Program> {
     let bits = |bytes: usize, last: u8| repeat_n(0xff, bytes - 1).chain([last]).collect::<Vec<u8>>();
     // A modulus of words of ones, each after a word of zeros.
@@ -276,8 +277,8 @@ mod tests {
         ("bls_map_fp2", "56b16025"),
     ];
 
-    /// Goal: each program does its work, and a precompile in C or assembly answers like the one in Rust. The test runs
-    /// with and without `fast-precompiles`.
+    /// Goal: each program does its work, and a precompile in C or assembly answers like the same precompile in Rust.
+    /// The test runs with and without `fast-precompiles`.
     #[test]
     fn precompiles_answer_alike_whatever_computes_them() {
         let called: Vec<Program> =

@@ -35,8 +35,8 @@ fn request() -> CallRequest {
     CallRequest { from: account(1), to: Some(CALLER), gas: Some(200_000), ..CallRequest::default() }
 }
 
-/// Goal: the list names the keys that the call touches beyond those that are free. The gas is what a transaction with
-/// that list uses.
+/// Goal: the list names the keys that the call touches, except the free ones. The gas is what a transaction with that
+/// list uses.
 #[test]
 fn a_list_names_what_is_touched_and_what_it_costs() {
     // Calls two contracts, a precompile and the sender, reads a balance, and reads a slot of its own.

@@ -116,7 +116,7 @@ fn the_body_fits_its_bytes() {
     assert!(built.rejected.is_empty());
 }
 
-/// Goal: a transaction too large for any batch is rejected unexecuted. One that does not fit this batch waits
+/// Goal: a transaction too large for any batch is rejected unexecuted. A transaction that does not fit this batch waits
 /// unexecuted. Otherwise attackers could make a proposer execute unpaid for ever.
 fn assert_not_executed(built: &AssembledBatch, transactions: &[Transaction]) {
     let read: BTreeSet<_> = built.outcome.hints.keys().collect();
@@ -153,8 +153,8 @@ fn a_transaction_above_the_cap_is_rejected_unexecuted() {
     check(&small, &most, Rejection::GasLimitTooHigh { gas_limit: cap, max: 1_000_000 });
 }
 
-/// Goal: a batch stays within the limit of its receipts, although events are cheap. One whose receipts cannot be sealed
-/// would stop the proposer for good.
+/// Goal: a batch stays within the limit of its receipts, although events are cheap. A batch whose receipts cannot be
+/// sealed would stop the proposer for good.
 #[test]
 fn receipts_stay_within_their_limit() {
     const LOGS: u64 = 60;
@@ -299,8 +299,8 @@ impl BuildClock for Hasty {
 }
 
 /// Goal: a transaction that is interrupted, late or without time leaves only its reads in the batch's hints. Its
-/// sender's later ones wait, and all others enter. A batch that nobody waits for ends in the middle of a transaction,
-/// in a build and in an execution.
+/// sender's later transactions wait, and all others enter. A batch that nobody waits for ends in the middle of a
+/// transaction, in a build and in an execution.
 #[test]
 fn what_takes_too_long_stays_out() {
     let (state, _, env) = chain();

@@ -26,7 +26,8 @@ fn traced(code: &str, tracer: Value) -> Value {
     serde_json::to_value(trace.unwrap()).unwrap()
 }
 
-/// Goal: a contract that destroys itself in favour of itself moves no ether, and traces show it with its balance.
+/// Goal: a contract that self-destructs with itself as beneficiary moves no ether, and traces show the destruction with
+/// its balance.
 #[test]
 fn destructions_that_move_nothing() {
     let destroys = "30ff";

@@ -74,7 +74,7 @@ fn a_cache_of_any_size_gives_the_same_results() {
     }
 }
 
-/// Goal: a batch that replaces another one must not run on rows that the replaced one left.
+/// Goal: a batch that replaces another one must not run on rows that the replaced batch left.
 #[test]
 fn another_branch_empties_the_cache() {
     let (state, _, env) = chain();

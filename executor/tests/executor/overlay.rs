@@ -267,7 +267,7 @@ fn an_overlay_says_what_it_takes() {
     assert_eq!(Bytes::from(code(1)).len(), 4);
 }
 
-/// Goal: a batch that does not follow is always detected.
+/// Goal: a batch that does not follow the layer's last batch is always detected.
 #[test]
 #[should_panic(expected = "does not continue the layer")]
 fn a_layer_is_not_extended_past_a_gap() {

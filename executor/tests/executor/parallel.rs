@@ -241,7 +241,7 @@ fn independent_transactions_run_ahead() {
 }
 
 /// Goal: independent transactions of several senders run in groups, and unnamed conflicts among them are noticed. One
-/// thread then executes the batch, and the next ones are not grouped for a while.
+/// thread then executes the batch, and the next batches are not grouped for a while.
 #[test]
 fn groups_are_of_use_and_hidden_conflicts_are_seen() {
     let (state, env) = start();
@@ -284,9 +284,9 @@ fn behind_others(last: Transaction) -> ParallelStats {
     stats
 }
 
-/// Goal: a transaction that observes the fee recipient's balance or existence cannot run in a group beside others,
-/// whose fees change both. Neither can one with more observations than are recorded: it counts as having observed
-/// everything.
+/// Goal: a transaction that observes the fee recipient's balance or existence cannot run in one of several groups,
+/// because fees in the others change both. A transaction with more observations than are recorded cannot either: it
+/// counts as having observed everything.
 #[test]
 fn who_looks_at_the_fee_recipient_depends_on_all_fees() {
     for (contract, looks_at) in [(LOOKER, PROPOSER), (TELLER, PROPOSER), (HASHER, PROPOSER)] {
@@ -297,16 +297,16 @@ fn who_looks_at_the_fee_recipient_depends_on_all_fees() {
     assert_eq!(apart.groups, 3, "who looks at somebody else is in a group");
 }
 
-/// Goal: batches with an authorization (EIP-7702) are not grouped. It names the nonce of an account that may send
-/// transactions in another group.
+/// Goal: batches with an authorization (EIP-7702) are not grouped. An authorization names the nonce of an account that
+/// may send transactions in another group.
 #[test]
 fn authorizations_depend_on_what_their_authors_send() {
     let authorized = decode(sign(8, delegation(0, party(12), 1, COUNTER)));
     assert_eq!(behind_others(authorized).groups, 0);
 }
 
-/// Goal: an account that pays in several groups spends its balance only once. Forty calls make a contract pay, and it
-/// has three wei.
+/// Goal: an account that pays in several groups spends its balance only once. Forty calls make a contract pay that has
+/// three wei.
 #[test]
 fn who_pays_in_several_groups_pays_once() {
     let (state, env) = start();

@@ -130,7 +130,7 @@ fn a_traced_call_finds_it_moved() {
     assert_eq!(error.to_string(), format!("account {THERE} is not a precompile"));
 }
 
-/// Goal: overridden precompiles belong to one simulated batch, as in geth; the next one has the fork's.
+/// Goal: overridden precompiles belong to one simulated batch, as in geth; the next batch has the fork's.
 #[test]
 fn a_simulated_batch_has_its_own() {
     let (state, _, env) = chain();

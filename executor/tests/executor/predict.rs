@@ -75,7 +75,7 @@ fn scored(rest: u64) -> Option<(Score, Score, usize)> {
 }
 
 /// Goal: with programs for the block's contracts and the state before it, most of the block's keys and codes are
-/// predicted, and few others. They are many more than the transactions name.
+/// predicted, and few others. The predicted keys are many more than the transactions name.
 #[test]
 fn most_reads_of_mainnet_blocks_are_foretold() {
     // Two threads share the slowest of these tests.
@@ -164,8 +164,8 @@ fn what_is_foretold_is_bounded_by_the_gas() {
     }
 }
 
-/// Goal: calls of one contract wait for each other only where its program touches slots that an earlier one changes. If
-/// the program is missing, all wait.
+/// Goal: calls of one contract wait for each other only where the contract's program touches slots that an earlier call
+/// changes. If the program is missing, all calls wait.
 #[test]
 fn conflicts_are_foretold() {
     let (state, _, env) = chain();

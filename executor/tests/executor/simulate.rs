@@ -220,7 +220,8 @@ fn transfers_make_logs() {
     assert_eq!(silent[0], [(NOBODY, NOBODY, 1), (outer, outer, 2)]);
 }
 
-/// Goal: an unvalidated simulation ignores nonces and fees. A validated one checks them and names the offending call.
+/// Goal: an unvalidated simulation ignores nonces and fees. A validated simulation checks them and names the offending
+/// call.
 #[test]
 fn validation_is_asked_for() {
     let (state, _, env) = chain();

@@ -2,7 +2,7 @@
 
 use slipstream_testkit::run_example;
 
-/// Goal: the example of a light client ends well, and says what it proved.
+/// Goal: the example of a light client succeeds, and prints what it proved.
 #[test]
 fn the_light_client_believes_signatures_alone() {
     assert_eq!(

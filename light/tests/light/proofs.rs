@@ -34,7 +34,7 @@ fn presence_and_absence_are_proved() {
     check(NOBODY, &[slot(1)], &[0], None);
 }
 
-/// Goal: the state of an earlier batch is proved under a later certificate, and is that batch's, not the certified one's.
+/// Goal: a later certificate proves the state of an earlier batch: that batch's state, not the certified batch's.
 #[test]
 fn an_earlier_state_is_proved_under_a_later_certificate() {
     let mut chain = Chain::new(1, 5);
@@ -58,7 +58,7 @@ fn an_earlier_state_is_proved_under_a_later_certificate() {
     assert!(matches!(client.verify(&ask(7, NOBODY, &[]), &mixed), Err(LightError::Account { .. })));
 }
 
-/// Goal: a true proof of something else does not answer.
+/// Goal: a true proof of something else is refused, because it does not answer the question.
 #[test]
 fn a_proof_answers_its_question_alone() {
     let chain = Chain::new(1, 9);

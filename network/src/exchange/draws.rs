@@ -14,7 +14,7 @@ impl Draws {
         Draws { secret, drawn: 0 }
     }
 
-    /// A number below `end`, which is not 0. The bias of the remainder is `end` in 2^64.
+    /// A number below `end`, which must not be 0. The bias of the remainder is `end` in 2^64.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         self.drawn += 1;
         let drawn = keyed(&self.secret, "slipstream/peer-draw/1", &[&self.drawn.to_le_bytes()]);

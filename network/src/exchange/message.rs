@@ -10,7 +10,7 @@ pub(crate) const REQUEST_BYTES_MAX: usize = 256;
 /// Maximum number of records of others in one answer: enough to find the next peers, and few enough that learning all takes many
 /// questions.
 pub(crate) const RECORDS_MAX: usize = 16;
-/// Maximum bytes of an answer: too few to need room.
+/// Maximum bytes of an answer: so few that an answer needs no reserved room.
 pub(crate) const ANSWER_BYTES_MAX: usize = 4 << 10;
 /// Version of both messages.
 const VERSION: u8 = 1;

@@ -7,8 +7,9 @@
 //!   Chooser: events with their times ─▶ dial, ask, drop          peers that this node has met are passed on
 //! ```
 //!
-//! Keys are free, addresses cost something, and words of strangers are free too. So the **blocks** (IPv4 /16, IPv6 /32)
-//! of an address and of its teller limit everything here, and a secret of the node determines the distribution.
+//! Keys are free, and so are reports of strangers; addresses cost something. So all limits here count by **blocks**
+//! (IPv4 /16, IPv6 /32): an address's block, and that of its **teller**, the peer that reported it. A secret of the
+//! node determines the distribution.
 //!
 //! This folder decides without I/O and clock: times come with the events, and random draws come from the secret.
 //! `quic/exchange.rs` moves the bytes.

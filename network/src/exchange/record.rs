@@ -47,11 +47,10 @@ pub(crate) enum RecordError {
 }
 
 impl PeerRecord {
-    /// Signs a record. The addresses are sorted.
+    /// Signs a record. Sorts the addresses, and leaves out those beyond [`RECORD_ADDRESSES_MAX`].
     ///
     /// # Errors
-    /// If the addresses are empty, or include one that records may not have. Addresses beyond [`RECORD_ADDRESSES_MAX`]
-    /// are left out.
+    /// If the addresses are empty, or include one that records may not have.
     pub(crate) fn issue(
         key: &SecretKey,
         chain: &Digest,

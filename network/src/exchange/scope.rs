@@ -56,7 +56,8 @@ impl Scope {
     }
 }
 
-/// The addresses that a node dials on a stranger's word: public ones, and ranges that it is in itself.
+/// The addresses that a node dials on a stranger's word: public ones, and those in ranges to which the node itself
+/// belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Reach {
     machine: bool,

@@ -1,5 +1,5 @@
-//! Decides which peers are connected, which are banned, and which of two connections stays. The caller supplies the
-//! clock and does the I/O.
+//! Decides which peers are connected, which are banned, and which of two connections to one peer stays. The caller
+//! supplies the clock and does the I/O. A **place** is room for one connection: a node has `peers_max` of them.
 //!
 //! ```text
 //!   configured, or chosen by this node ─────────────▶ a reserved place
@@ -85,7 +85,7 @@ struct Entry<L> {
     number: u64,
     direction: Direction,
     since: Instant,
-    /// Where it comes from; `None` for loopback.
+    /// The host and network that it comes from. `None` for this machine, and for a transport without addresses.
     origin: Option<Origin>,
     link: L,
 }
@@ -98,7 +98,7 @@ pub(crate) struct Peers<L> {
     /// The peers that this node dials by its own choice. `chosen_max` places are reserved for them.
     chosen: BTreeSet<PeerId>,
     chosen_max: usize,
-    /// How long after a connection was made a second one can still be a simultaneous attempt.
+    /// How long after a connection was made a second one may still come from a simultaneous attempt.
     crossing: Duration,
     links: BTreeMap<PeerId, Entry<L>>,
     pub(crate) bans: Bans,
@@ -136,7 +136,7 @@ impl<L: Useful> Peers<L> {
         self.chosen_max = chosen_max;
     }
 
-    /// Sets the chosen peers, at most as many as [places](Self::keep_places) are reserved.
+    /// Sets the chosen peers. [Places](Self::keep_places) must be reserved for all of them.
     pub(crate) fn choose(&mut self, chosen: BTreeSet<PeerId>) {
         debug_assert!(chosen.len() <= self.chosen_max, "places are kept for all of them");
         self.chosen = chosen;
@@ -145,9 +145,10 @@ impl<L: Useful> Peers<L> {
     /// Decides on a new connection. Its address is `None` only if the transport has none.
     ///
     /// If the same peer is already connected, both sides must reach the same decision without communicating:
-    /// * Opened by the same side: that side has lost the old connection, so the new one stays.
-    /// * Opened by both sides: if the old one is young enough for the attempts to have crossed, the one that the lower
-    ///   id dialled stays. Otherwise the peer, which dials only when it is not connected, has lost the old one.
+    /// * Both opened by the same side: that side has lost the old connection, so the new one stays.
+    /// * Opened by both sides: the attempts may have crossed if the old connection is young enough. Then the connection
+    ///   that the lower id dialled stays. Otherwise the peer, which dials only when it is not connected, has lost the
+    ///   old one.
     pub(crate) fn admit(
         &mut self,
         peer: PeerId,
@@ -190,8 +191,8 @@ impl<L: Useful> Peers<L> {
         }
     }
 
-    /// Configured and chosen peers always have a place; the others share the rest. Returns the peer that must leave for
-    /// the new one.
+    /// Finds a place for a new peer. Returns the peer that must leave for it, if any. Configured and chosen peers
+    /// always have a place; the others share the rest.
     fn make_room(
         &self,
         peer: PeerId,
@@ -253,9 +254,10 @@ impl<L: Useful> Peers<L> {
         crowd.max_by_key(|(_, entry)| entry.number).map(|(id, _)| *id)
     }
 
-    /// The stranger that loses its place to a newcomer from a network without any. It is idle, and its home has had
-    /// places for longest. Strangers that are [kept] stay, and cost newcomers of their blocks no turn. New keys bring
-    /// an owner of many networks no more turns. So it cannot shut out peers that had none recently.
+    /// The stranger that loses its place to a newcomer from a network without a place. Idle strangers go before working
+    /// ones; then the one goes whose home has had places for longest. Strangers that are [kept] stay, and their time
+    /// does not count against newcomers of their blocks. An owner of many networks gets no more turns by making new
+    /// keys. So it cannot shut out peers that had no place recently.
     fn turn_over(&self, newcomer: IpAddr, now: Instant) -> Option<PeerId> {
         if self.count_of(Some(newcomer)) > 0 {
             return None;

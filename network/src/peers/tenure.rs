@@ -1,5 +1,5 @@
-//! Chooses the strangers whose places do not rotate. Keeping only the earliest would be wrong: an attacker that comes
-//! before everybody else would keep them for ever.
+//! Chooses the strangers whose places do not rotate. Keeping only the earliest strangers would be wrong: an attacker
+//! that comes before everybody else would keep all places for ever.
 //!
 //! ```text
 //!   a quarter of all  peers that recently served this node most; a newcomer can earn a place
@@ -22,7 +22,7 @@ pub(super) struct Stranger {
     pub(super) id: PeerId,
     /// Number of the connection; numbers ascend.
     pub(super) number: u64,
-    /// `None` for loopback, where blocks mean nothing.
+    /// `None` for a connection from this machine, where blocks mean nothing.
     pub(super) block: Option<IpAddr>,
     /// Bytes of recent answers to this node.
     pub(super) served: f64,

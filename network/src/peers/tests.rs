@@ -303,7 +303,7 @@ fn a_long_stay_shuts_nobody_out() {
     }
 }
 
-/// Goal: a working peer keeps its place while an idle one can give up its own, and has a longer turn than the idle one.
+/// Goal: a working peer keeps its place while an idle one can give up its own. A working peer also has a longer turn.
 #[test]
 fn whoever_is_at_work_goes_last() {
     let start = Instant::now();

@@ -1,9 +1,9 @@
 //! [`Turns`]: accounts of how long the homes of strangers have had places recently, so that scarce places rotate.
 //!
-//! Keys are free and a network of 24 or 48 bits is cheap, so a new one earns no place. A **block** costs something: it
-//! is the least that a provider gets. A newcomer from a block that had little gets its turn before one from a block
-//! that had much. Within a block, networks take turns in the same way. Each turn is at least as long as the one before.
-//! So places do not change hands all the time, and waiting peers get in eventually.
+//! Keys are free and a network of 24 or 48 bits is cheap, so a new key or network earns no place. A **block** costs
+//! something: it is the smallest range that a provider gets. A newcomer whose block had places for a short time gets
+//! its turn before one whose block had them for long. Within a block, networks take turns in the same way. Each turn is
+//! at least as long as the one before. So places do not change hands all the time, and waiting peers get in eventually.
 
 use std::{collections::BTreeMap, f64::consts::LN_2, net::IpAddr, time::Duration};
 
@@ -11,14 +11,14 @@ use tokio::time::Instant;
 
 use crate::origin::block_of;
 
-/// The least worth of a place to its block before a newcomer's block has a better claim to it.
+/// How long, beyond twice a newcomer's time, a home must have had places before one of them passes to the newcomer.
 pub(super) const TURN_MIN: Duration = Duration::from_secs(5);
 /// The same for a place whose peer is at work, which may be in the middle of a long task.
 pub(super) const TURN_AT_WORK: Duration = Duration::from_secs(20);
 /// Half-life of past stays.
 const HALF_LIFE: Duration = Duration::from_secs(600);
-/// Maximum number of blocks, and most networks, that are remembered. Those that had least are forgotten first, as if they had
-/// nothing.
+/// Maximum number of blocks, and of networks, that are remembered. Those that had places for the shortest time are
+/// forgotten first, as if they never had one.
 const REMEMBERED_MAX: usize = 4_096;
 
 /// The origin of a stranger, for turns.
@@ -51,7 +51,8 @@ impl Turns {
         self.nets.add(home.net, seconds, now);
     }
 
-    /// Adds the current places to the past ones: for each its home, its start, and whether it rotates.
+    /// Adds the current places to the past ones. `taken` has for each place its home, its start, and whether it
+    /// rotates.
     pub(super) fn tally(
         &self,
         taken: impl Iterator<Item = (Home, Instant, bool)>,

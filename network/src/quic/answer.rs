@@ -108,8 +108,8 @@ impl Session {
         })
     }
 
-    /// Refuses at once, without waiting, if the budget has no room: unread bytes would hold the flow-control window
-    /// that other requests need.
+    /// Reads a request, or refuses it at once if the budget has no room. Unread bytes would hold the flow-control
+    /// window that other requests need.
     async fn read_request(&self, receive: &mut RecvStream) -> Result<ReceivedRequest, RequestFailure> {
         let head = read_request_head(receive).await?;
         let bytes_max = self.handler.request_bytes_max(self.link.peer, head.protocol);
@@ -135,7 +135,7 @@ impl Session {
         Refusal::busy(pause, "no room for more requests from this peer, or for more requests at all")
     }
 
-    /// Lets the handler make the answer, in the room that it will need.
+    /// Reserves the room that the answer will need, and lets the handler make the answer.
     async fn make(&self, taken: ReceivedRequest) -> PreparedAnswer {
         let ReceivedRequest { protocol, payload, answer_bytes_max, held } = taken;
         let peer = self.link.peer;

@@ -63,8 +63,8 @@ impl Session {
         }
     }
 
-    /// Opens a stream and writes a broadcast to it. Returns `None` if the peer does not want it, or does not receive
-    /// it.
+    /// Opens a stream and writes a broadcast to it. Returns `None` if the peer does not want the broadcast, or does not
+    /// receive it.
     async fn send_broadcast(&self, payload: Bytes, deadline: Instant) -> Option<Sender> {
         let mut opened = None;
         let sending = async {
@@ -86,9 +86,9 @@ impl Session {
         None
     }
 
-    /// Handles a broadcast that the peer did not receive. A stranger's connection is closed, and its party is barred:
-    /// otherwise it would hold the same amount again, even under another key. A configured peer is presumed to have a
-    /// bad link.
+    /// Handles a broadcast that the peer did not receive. A stranger's connection is closed, and its party is barred.
+    /// Otherwise the stranger could make this node hold the same amount again, even under another key. A configured
+    /// peer is presumed to have a bad link.
     fn left_untaken(&self, sender: Option<Sender>) {
         self.count_rejection(PeerRejection::BroadcastUntaken, 1);
         if let Some(sender) = sender {

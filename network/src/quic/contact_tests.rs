@@ -51,7 +51,7 @@ async fn every_configured_peer_has_a_state_with_its_reason() {
     eventually("the ban", || names(&b.contacts())[0] == "banned").await;
 }
 
-/// Goal: if two nodes run with one key, a peer that both connect to reports the key, and each of them learns of the
+/// Goal: if two nodes run with one key, a peer that both connect to reports the key. Each of the two learns of the
 /// other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_key_on_two_nodes_is_named_on_both_sides() {

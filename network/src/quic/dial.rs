@@ -28,10 +28,10 @@ const RESOLVE_PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum number of addresses of a name that one attempt dials, one after another; a record may have very many.
 const ADDRESSES_MAX: usize = 4;
 
-/// Dials until the node shuts down, which drops the future.
+/// Dials and redials a peer until the node shuts down, which drops the future.
 pub(crate) async fn keep_connected(driver: Arc<Driver>, target: PeerTarget) {
     loop {
-        // Before the ban is checked, so that a ban lifted in between is noticed.
+        // Subscribes before the ban is checked, so that a ban lifted in between is noticed.
         let unbanned = driver.unbanned.notified();
         if let Some(until) = driver.banned_until(target.id) {
             match until {
@@ -155,7 +155,8 @@ pub(super) async fn dial(driver: &Arc<Driver>, target: PeerAddress) -> Result<Di
     Ok(driver.run(link, Direction::Dialled).await)
 }
 
-/// Exponential, bounded, and spread over its upper half, so that nodes that lost the same peer do not return in step.
+/// The next wait: it grows exponentially up to a maximum, and is drawn from its upper half. So nodes that lost the same
+/// peer do not return in step.
 fn backoff(failures: u32, random: u32) -> Duration {
     let full = BACKOFF_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(BACKOFF_MAX);
     full / 2 + (full / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))

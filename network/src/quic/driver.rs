@@ -42,8 +42,8 @@ pub(super) struct Ledger {
     pub(super) journal: Journal,
 }
 
-/// The state that the tasks share. It holds the handler, and lives only as long as a task. The handler does not hold
-/// it, because a handler may own the [`Network`](super::Network).
+/// The state that the tasks share. It owns the handler, and lives only as long as a task. The
+/// [`Network`](super::Network) refers to it weakly, because the handler may own the network.
 pub(super) struct Driver {
     pub(super) config: NetworkConfig,
     pub(super) identity: tls::Identity,

@@ -23,16 +23,16 @@ pub(super) const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
 /// The same for connections that strangers opened: their unread bytes are held, and strangers may be many. Dialled and
 /// known peers have the larger window.
 const STRANGER_WINDOW_BYTES: u32 = 8 << 20;
-/// Bytes in flight to such a connection: quinn holds them until they are acknowledged. One answer over 150 ms keeps its
-/// speed.
+/// Maximum bytes in flight to a stranger's connection: quinn holds them until they are acknowledged. One answer over
+/// 150 ms keeps its speed.
 const STRANGER_SEND_WINDOW_BYTES: u32 = STREAM_WINDOW_BYTES;
 /// Bytes sent before the first acknowledgement, paced. From the usual 14 KB, a link of 150 ms takes a second to get to
 /// full speed. This window is 56 Mbit/s in a first round trip of 150 ms. A slower link loses some of it once and then
 /// continues as usual.
 const INITIAL_WINDOW_BYTES: u64 = 1 << 20;
-/// Broadcasts in flight at once, each on a stream of its own. So it is also the most that a peer can send per round
-/// trip. A batch in coded form takes some twenty; at ten batches a second and 300 ms that is 60. The windows bound
-/// their bytes.
+/// Maximum number of broadcasts in flight at once, each on a stream of its own. So it is also the maximum that a peer
+/// can send per round trip. A batch in coded form takes some twenty; at ten batches a second and 300 ms that is 60. The
+/// windows bound their bytes.
 pub(super) const BROADCAST_STREAMS_MAX: u32 = 256;
 /// Packets that are acknowledged together, unless 25 ms pass before. With two, a quarter of the datagrams between
 /// validators were acknowledgements.

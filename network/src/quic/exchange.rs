@@ -192,7 +192,7 @@ impl Exchange {
     }
 }
 
-/// Checks a peer's record of itself; `None` if it is known.
+/// Checks a peer's record of itself. Returns `None` if this node has the record already.
 fn check_own(
     opened: &OpenExchange,
     peer: PeerId,

@@ -84,7 +84,7 @@ impl Driver {
             Some(_) => DialOutcome::Unreachable,
             None => match dial::dial(&self, target).await {
                 Ok(_) => {
-                    // Of two attempts that crossed, the other one may have stayed.
+                    // If two attempts crossed, the other one's connection may have stayed.
                     while let Some(connection) = self.connection(target.id) {
                         connection.closed().await;
                         sleep(STEP_EVERY).await;

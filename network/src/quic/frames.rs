@@ -58,7 +58,7 @@ pub(crate) enum Status {
     Failed,
 }
 
-/// Bytes before the text of a busy peer: the milliseconds after which to retry.
+/// Bytes before the text of a "busy" refusal: the milliseconds after which to retry.
 const RETRY_AFTER_BYTES: usize = 4;
 
 impl Status {

@@ -57,8 +57,8 @@ pub(crate) fn close(connection: &quinn::Connection, goodbye: Goodbye, text: &str
 pub(crate) struct Link {
     pub(crate) peer: PeerId,
     pub(crate) connection: quinn::Connection,
-    /// The address where the peer proved its key. It never changes, because all shares and words of the peer count by
-    /// it.
+    /// The address where the peer proved its key. It never changes, because the peer's shares and reports are counted
+    /// by this address.
     pub(crate) address: SocketAddr,
     /// Broadcasts waiting to be sent to the peer.
     pub(crate) outbox: Outbox<Bytes>,

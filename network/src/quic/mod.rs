@@ -86,7 +86,7 @@ pub struct Network {
     ledger: Arc<Mutex<Ledger>>,
     /// The peers of `network.peers`.
     configured: Vec<PeerTarget>,
-    /// The peers that are dialled: the configured ones, without those that the operator removed, and those that it
+    /// The peers that are dialled: the configured ones that the operator has not removed, and those that the operator
     /// added.
     dialled: Mutex<BTreeMap<PeerId, DialTask>>,
     /// Weak: the network holds neither the handler nor its tasks.

@@ -15,7 +15,7 @@ use crate::{
     rejection::PeerRejectionCounts,
 };
 
-/// Room for bytes, turns of the handler, and counts of what was turned away.
+/// The budgets of bytes, the handler's turns, and the counts of rejected work.
 pub(super) struct Resources {
     /// Incoming requests and broadcasts, from their heads until they are handled.
     requests: Budget,

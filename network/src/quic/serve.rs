@@ -75,8 +75,8 @@ pub(super) async fn serve(
         tokio::select! {
             biased;
             Some(ended) = tasks.join_next() => if let Err(error) = ended {
-                // Only a panic gets here: single tasks are never aborted. It ends this connection, which is then made
-                // again.
+                // Only a panic leads here: single tasks are never aborted. The panic ends this connection, which is
+                // then made again.
                 error!(peer = %session.link.peer, %error, "a task of a connection failed; ending the connection");
                 break ConnectionError::LocallyClosed;
             },
@@ -130,8 +130,8 @@ impl Session {
         }
     }
 
-    /// Records a stalled message. For a while the sender's long messages are refused, otherwise it would hold the same
-    /// amount again at once. A configured peer is presumed to have a bad link.
+    /// Records a stalled message. For a while the sender's long messages are refused: otherwise it could at once make
+    /// this node hold the same amount again. A configured peer is presumed to have a bad link.
     pub(super) fn stood_still(&self, reason: PeerRejection) {
         self.count_rejection(reason, 1);
         if !self.shares.is_configured {

@@ -128,7 +128,7 @@ fn parse_spki(spki: &[u8]) -> Result<PeerId, Error> {
     }
 }
 
-/// The peer that a dialler expects, and the one that it met, which rustls' error does not report.
+/// The peer that a dialler expects, and the peer that it met: rustls' error does not report the latter.
 #[derive(Debug)]
 struct ExpectedPeer {
     peer: PeerId,

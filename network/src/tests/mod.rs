@@ -263,7 +263,7 @@ async fn a_ban_ends_the_connection_until_it_expires(pair: Pair) {
     assert_eq!(pair.ask_b(ECHO, b"again", LIMITS).await.unwrap(), b"again");
 }
 
-/// Goal: both sides see the other one go and come by waiting for reports alone.
+/// Goal: by waiting for reports alone, each side sees the other one go and come.
 async fn changes_of_the_peers_are_reported(pair: Pair) {
     let mut sides = [&pair.a, &pair.b].map(|side| (side, side.peer_changes().watch()));
     let ban = Duration::from_millis(200);

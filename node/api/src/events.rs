@@ -1,7 +1,7 @@
 //! `GET /v1/events`: the changes at this node, as server-sent events, for as long as the listener stays.
 //!
-//! A listener occupies its connection. So listeners have few places, shared by address, and web pages of other sites
-//! get none.
+//! A listener occupies its connection. So the number of listeners is small and shared by address, and web pages of
+//! other sites may not listen.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -25,10 +25,10 @@ use slipstream_fair::QuotaShare;
 
 use super::{Api, listener::Seat};
 
-/// Maximum number of listeners at once; each holds one of the API's connections. This is half of the connections that
-/// are not reserved for calls.
+/// Maximum number of listeners at once; each holds one of the API's connections. The maximum is half of the connections
+/// that are not reserved for calls.
 pub(super) const LISTENERS_MAX: usize = 8;
-/// The listeners' places that strangers leave to this machine and to `api.trusted_addresses`.
+/// The number of these listeners that is reserved for this machine and for `api.trusted_addresses`.
 pub(super) const LISTENERS_RESERVED: usize = 2;
 /// The pause after which an idle stream gets a comment. It reveals a client that no longer reads, and shows proxies
 /// that the stream is alive. It is well below the longest allowed silence of a connection.
@@ -40,7 +40,7 @@ const RETRY: Duration = Duration::from_secs(2);
 /// The header with the id of the last event that a listener received.
 const LAST_EVENT_ID: &str = "last-event-id";
 
-/// Marks a response that continues: its seat stays taken while it is read.
+/// Marks a response that continues: its connection's seat stays taken while the client reads.
 #[derive(Clone, Copy)]
 pub(super) struct Streams;
 
@@ -79,8 +79,8 @@ async fn next(
     Some((Ok(sent.retry(RETRY)), (listener, place)))
 }
 
-/// Whether no page requests this, or a page that this node served. A frame or an image of another site's page sends no
-/// `Origin`. On loopback and over TLS, browsers name the embedding site for these.
+/// Whether the request comes from no page, or from a page that this node served. A frame or an image in another site's
+/// page sends no `Origin`. On loopback and over TLS, browsers name the embedding site in [`FETCH_SITE`].
 fn is_same_site(headers: &HeaderMap) -> bool {
     let mut sites = headers.get_all(FETCH_SITE).iter();
     if !sites.all(|site| site == "same-origin" || site == "none") {

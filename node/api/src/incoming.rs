@@ -11,18 +11,19 @@ use slipstream_fair::Origin;
 
 use slipstream_fair::{Quota, QuotaShare};
 
-/// Maximum bytes of long bodies that are being read or processed: 16 of the default longest, each in a buffer of 8 MiB.
+/// Maximum bytes of long bodies that are being read or processed. 16 bodies of the default maximum length fit, each in
+/// a buffer of 8 MiB.
 const INCOMING_BYTES_MAX: usize = 128 << 20;
-/// Bodies up to this length are free, so long ones do not shut out ordinary calls.
+/// Bodies up to this length need no budget, so long ones do not shut out ordinary calls.
 const SHORT_BYTES_MAX: usize = 64 << 10;
-/// The bytes that may arrive in addition to a socket's incomplete message: empty frames, and those of the next message
+/// The bytes that may arrive in addition to a socket's incomplete message: empty frames, and bytes of the next message
 /// that are read ahead.
 const MESSAGE_BYTES_BESIDE: usize = 256 << 10;
 /// The bytes of a client's control frame besides its payload of at most 125 bytes: head and mask (RFC 6455, 5.2).
 const CONTROL_HEAD_BYTES: usize = 6;
 /// Maximum bytes of the buffers that sockets have read long messages into and keep until they close.
 const KEPT_BYTES_MAX: usize = 128 << 20;
-/// The part of both budgets that strangers leave to the operator's own hosts, as a divisor.
+/// The part of both budgets that is reserved for the operator's own hosts, as a divisor.
 const RESERVED_SHARE: usize = 8;
 
 /// The memory budget for long bodies.
@@ -126,7 +127,7 @@ impl Messages {
     /// Counts bytes that have arrived.
     ///
     /// # Errors
-    /// If the message should have ended before, or if the budget has no room for it.
+    /// If the message is too long, or if the budget has no room for it.
     pub(super) fn heard(&mut self, bytes: usize) -> Result<(), BodyError> {
         self.bytes += bytes;
         if self.bytes > self.bytes_max {

@@ -1,5 +1,5 @@
 //! The HTTP side, on one port: JSON-RPC at `POST /` and over WebSocket at `/` and `/ws`, and a page for people at
-//! `GET /`. For reading: `GET /v1/status`, `GET /v1/consensus/evidence`, `GET /v1/consensus/settled`,
+//! `GET /`. These paths are for reading: `GET /v1/status`, `GET /v1/consensus/evidence`, `GET /v1/consensus/settled`,
 //! `GET /v1/events`, `GET /v1/db`, `GET /v1/snapshots`, `GET /v1/openapi.json`, `GET /metrics` and `GET /health`.
 //! `/v1/operator/…` is for callers with the operator's token.
 //!
@@ -62,21 +62,22 @@ use self::{
 /// Time limit for one HTTP request: above the slowest call, below the time that a stuck client may hold a connection.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The content types accepted for JSON-RPC, as in geth. A browser sends none of these for a page without a preflight
+/// The content types accepted for JSON-RPC, as in geth. A browser sends these types for a page only after a preflight
 /// request.
 const JSON_TYPES: [&str; 3] = ["application/json", "application/json-rpc", "application/jsonrequest"];
 
-/// Time for the last answers when the API ends. It is less than the API's task has, and less than the next start of the
-/// same process waits for the store.
+/// Time for the last answers when the API ends. It is shorter than the API task's own limit. It is also shorter than
+/// the next start in the same process waits for the store.
 const LAST_ANSWERS_MAX: Duration = Duration::from_secs(3);
 
 /// Maximum number of operators' requests that run at once. They are separate from callers' requests, so that a busy
 /// node can still be inspected.
 const OPERATORS_MAX: usize = 4;
 
-/// Connections besides those with calls: for operators, and for callers that are refused for lack of a call place.
+/// Connections besides those with calls: for operators, and for callers that are refused because all call places are
+/// taken.
 pub const SPARE_CONNECTIONS: usize = 16;
-/// The connections that strangers leave to this machine and to `api.trusted_addresses`.
+/// The connections that are reserved for this machine and for `api.trusted_addresses`.
 const RESERVED_CONNECTIONS: usize = 8;
 
 /// How long a sample of the metrics is reused, however many clients scrape: no monitor waits for the scrapes of others.
@@ -92,8 +93,8 @@ pub struct Api {
     events: Arc<Ring>,
     listeners: Quota,
     blocking: Blocking,
-    /// The last scrape, and its time. Locked from sampling to encoding, or one scrape would show what another has
-    /// reset.
+    /// The last scrape, and its time. Locked from sampling to encoding: otherwise one scrape would show values that
+    /// another has reset.
     scrape: Arc<Mutex<Option<(Instant, Bytes)>>>,
     stats: inspect::CachedStats,
     sockets: Arc<Sockets>,
@@ -209,7 +210,7 @@ fn router(config: &ApiConfig, api: Arc<Api>, end: CancellationToken) -> Router {
         .layer(middleware::from_fn(seated))
 }
 
-/// Abandons a request that is still running at the end, and with it its hold on the store.
+/// Abandons a request that is still running when the API ends, so that the request releases the store.
 async fn until_the_end(State(end): State<CancellationToken>, request: Request, next: Next) -> Response {
     tokio::select! {
         response = next.run(request) => response,
@@ -303,7 +304,7 @@ async fn evidence(State(api): State<Arc<Api>>) -> Response {
 }
 
 async fn metrics(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat>) -> Response {
-    // Waits here rather than on one of the few threads. Concurrent scrapes get the same result.
+    // A request waits here rather than on one of the few threads. Concurrent scrapes get the same result.
     let mut scrape = api.scrape.clone().lock_owned().await;
     let fresh =
         scrape.as_ref().filter(|(made, _)| made.elapsed() < SCRAPE_AGE_MAX).map(|(_, text)| text.clone());

@@ -244,7 +244,7 @@ async fn unban(State(api): State<Arc<Api>>, Path(key): Path<String>) -> Result<R
     api.operator.follower.unban(&peer);
     let (file, network) = (api.operator.bans.clone(), api.operator.network.clone());
     let own = written(move || told(file.path(), file.write(|| network.own_bans()))).await;
-    // Whether or not one file could be written, the other one is.
+    // The other file is written even if the first write failed.
     keep(&api).await.and(own)?;
     Ok(done())
 }

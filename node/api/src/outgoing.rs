@@ -1,13 +1,13 @@
-//! The memory of answers on their way to callers, however slowly those read.
+//! The memory of answers on their way to callers, however slowly the callers read.
 
 use axum::body::Bytes;
 use slipstream_fair::Origin;
 
 use slipstream_fair::{Quota, QuotaShare};
 
-/// Answers up to this length are free, so slow readers of long ones do not shut out everybody else.
+/// Answers up to this length need no budget, so slow readers of long ones do not shut out everybody else.
 const SHORT_BYTES_MAX: usize = 64 << 10;
-/// The part of the budget that strangers leave to the operator's own hosts, as a divisor.
+/// The part of the budget that is reserved for the operator's own hosts, as a divisor.
 const RESERVED_SHARE: usize = 8;
 
 /// The budget for long answers. Each takes its share while it is built, and holds it until its last byte is in the

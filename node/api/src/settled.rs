@@ -1,5 +1,5 @@
 //! `GET /v1/consensus/settled`: a validator's statement that its head includes everything it ever voted for. Reads that
-//! a quorum answers (`slipstream read`) need it.
+//! need the answers of a quorum (`slipstream read`) use these statements.
 
 use std::{sync::Arc, time::Duration};
 

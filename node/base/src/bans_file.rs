@@ -22,7 +22,7 @@ const FORM: FileForm = FileForm {
     name: BANS_FILE,
     damaged_name: "node.bans.damaged",
     version: 1,
-    // The maximum number of bans, each of the greatest length, takes a quarter of it.
+    // The maximum number of bans, each of the greatest length, takes a quarter of this.
     bytes_max: 4 << 20,
     loss: "cannot read this node's own bans from before this start, and they are no longer in force: the node bans a peer again \
         once it proves it wrong again; `slipstream peers ban` bans the peers that the earlier log names",
@@ -69,7 +69,7 @@ fn encode(bans: Vec<Ban>, now_ms: u64, now: Instant) -> serde_json::Result<Strin
     serde_json::to_string_pretty(&Saved { version: FORM.version, bans })
 }
 
-/// The file in a data directory whose lock is held.
+/// The file of bans in a data directory that this process has locked.
 pub struct BansFile(KeptFile);
 
 impl BansFile {

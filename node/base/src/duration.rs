@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Formats a duration in its largest unit, rounded up, so that nothing begins before it is over.
+/// Formats a duration in its largest unit. Rounds up, so that nothing begins before the shown time is over.
 pub fn about(time: Duration) -> String {
     let seconds = time.as_millis().div_ceil(1_000);
     match seconds {
@@ -17,7 +17,7 @@ pub fn about(time: Duration) -> String {
 mod tests {
     use super::*;
 
-    /// Goal: what begins at a time has begun once the duration shown is over.
+    /// Goal: once the shown duration is over, the announced event has begun.
     #[test]
     fn durations_are_rounded_up() {
         for (seconds, shown) in

@@ -111,7 +111,7 @@ impl FileForm {
     }
 }
 
-/// The file in a data directory whose lock is held.
+/// A file in a data directory that this process has locked.
 pub struct KeptFile {
     path: PathBuf,
     writing: Mutex<()>,
@@ -162,8 +162,8 @@ mod tests {
         FORM.read(dir, |text| Ok(String::from_utf8_lossy(text).into_owned()))
     }
 
-    /// Goal: whatever lies in the file's place, a start reads only a bounded part of it, without blocking, and leaves
-    /// it unchanged.
+    /// Goal: a start reads only a bounded part of anything at the file's path, without blocking, and leaves it
+    /// unchanged.
     #[test]
     fn what_is_no_file_is_set_aside() {
         let dir = tempfile::tempdir().unwrap();

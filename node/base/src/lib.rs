@@ -1,13 +1,13 @@
-//! The parts that every other part of a node stands on: the files around it, its tasks, its log and its errors.
+//! The parts that all other parts of a node depend on: the files around it, its tasks, its log and its errors.
 //!
 //! * [`keys`], [`genesis_file`], [`schedule_file`], [`operator_token`], [`lock`]: files that an operator provides, or
 //!   that belong to one process. [`kept_file`]: small files that outlive the node, such as [`bans_file`] and
-//!   [`orders_file`]. [`small_file`]: how each is written, completely or not at all.
+//!   [`orders_file`]. [`small_file`]: writes such files, each completely or not at all.
 //! * [`tasks`]: every task has a name, an owner and an end. [`failure_notes`]: why the last process ended.
 //! * [`Log`]: log lines to standard error and to a file. [`log_rate_limit`]: a rate limit for lines that callers can cause.
 //! * [`NodeError`]: why a node does not start, or stopped.
 //!
-//! Invariant: a file that is damaged, readable by others, or not ours is named, and never silently replaced.
+//! Invariant: a file that is damaged, readable by others, or another program's is named, and never silently replaced.
 
 pub mod bans_file;
 pub mod clock;

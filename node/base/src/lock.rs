@@ -1,7 +1,7 @@
 //! Ensures that only one process at a time uses a data directory.
 //!
-//! The operating system holds the lock on an open file, so it ends with its process, however that process dies. The
-//! file's text only names the holder.
+//! The operating system holds the lock on an open file, so the lock ends with its process, however that process dies.
+//! The file's text only names the holder.
 
 use std::{
     fmt,
@@ -23,7 +23,8 @@ const COMMAND_BYTES_MAX: usize = 512;
 const HOLDER_BYTES_MAX: u64 = 1_024;
 /// The start of the line with the holder's API address.
 const API: &str = "api ";
-/// A process that can open the file can lock it, and so pose as the node that its text names.
+/// Only the owner may open the file. A process that can open it can lock it, and so pose as the node that its text
+/// names.
 const MODE: u32 = 0o600;
 
 /// Why a data directory cannot be used.

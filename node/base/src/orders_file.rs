@@ -20,7 +20,7 @@ const FORM: FileForm = FileForm {
     name: ORDERS_FILE,
     damaged_name: "operator.peers.damaged",
     version: 1,
-    // The maximum number of added peers, removed peers and bans, each of the greatest length, takes half of it.
+    // The maximum number of added peers, removed peers and bans, each of the greatest length, takes half of this.
     bytes_max: 4 << 20,
     loss: "cannot read the operator's orders about peers, and they are no longer in force: see `slipstream peers list`, and repeat them",
 };
@@ -78,7 +78,7 @@ fn encode(orders: Orders, now_ms: u64, now: Instant) -> serde_json::Result<Strin
     serde_json::to_string_pretty(&saved)
 }
 
-/// The file in a data directory whose lock is held.
+/// The file of orders in a data directory that this process has locked.
 pub struct OrdersFile(KeptFile);
 
 impl OrdersFile {
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(bans[1].until, BanEnd::At(now + BAN_MAX));
     }
 
-    /// Goal: orders are restored, and whatever lies in the file's place loses only the orders.
+    /// Goal: orders are restored, and anything unusable at the file's path loses only the orders.
     #[test]
     fn a_damaged_file_is_set_aside() {
         let dir = tempfile::tempdir().unwrap();

@@ -73,7 +73,7 @@ pub(super) fn prune(location: &Location, keep: NonZeroUsize, on_damage: DamagePo
     }
 }
 
-/// Describes the manifests that a prune could not read, and its result.
+/// Describes the manifests that a prune could not read, and the result of the prune.
 fn damaged(location: &Location, pruned: &ArchivePruneReport) -> String {
     let named = pruned.damaged.iter().map(|manifest| format!("{}: {}\n", manifest.name, manifest.reason));
     let (count, named) = (pruned.damaged.len(), named.collect::<String>());

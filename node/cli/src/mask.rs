@@ -20,15 +20,15 @@ use slipstream_config::mask::{MASK, SECRET_NAMES, is_secret, mask_text};
 
 /// Shorter values stay visible: masking every `1` would make the text unreadable.
 const SECRET_BYTES_MIN: usize = 8;
-/// Names of public values, although such names mark secrets elsewhere: a certificate's signatures.
+/// Names that mark secrets elsewhere, but public values in these texts: a certificate's signatures.
 const PUBLIC_NAMES: [&str; 2] = ["signature", "signatures"];
 
 /// The whole value of an `Authorization` header, whatever its scheme.
 static HEADER: LazyLock<Regex> =
     LazyLock::new(|| pattern(r#"(?i)(authorization\\*["']?\s*[=:]\s*\\*["']?)[^"'\\\r\n]+"#));
-/// The credentials of such a header after its scheme, for texts that quote only these.
+/// The credentials of such a header after its scheme, for texts that quote only the credentials.
 static BEARER: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?i)\b(bearer|basic)\s+[a-z0-9+/=._~-]{8,}"));
-/// The name of a secret, and its value up to the end of its quotes if any: as in YAML, logs and URL queries.
+/// The name of a secret, and its value up to the end of its quotes if it has any, as in YAML, logs and URL queries.
 static NAMED: LazyLock<Regex> = LazyLock::new(|| {
     let spelled = SECRET_NAMES.map(|name| name.split("").collect::<Vec<_>>().join("[_-]?"));
     let name = format!(r"[a-z0-9_.-]*(?:{})[a-z0-9_.-]*", spelled.join("|"));
@@ -40,7 +40,7 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("the pattern is constant, and tested")
 }
 
-/// Knows some secrets, and masks these and everything that looks like a secret.
+/// Masks the secrets that it knows, and everything that looks like a secret.
 #[derive(Default)]
 pub(crate) struct Mask {
     /// Every form of each known secret, longest first.

@@ -23,7 +23,7 @@ use super::{
     output::print,
 };
 
-/// Maximum bytes of a certificate, more than one of the largest set has.
+/// Maximum bytes of a certificate: more than a certificate of the largest set has.
 const CERTIFICATE_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of attempts while the head moves and answers therefore disagree.
 const ATTEMPTS: usize = 5;
@@ -97,7 +97,7 @@ pub(super) fn read(args: &ReadArgs) -> Result<()> {
     Err(CommandFailure::new(Exit::TryAgain, text).into())
 }
 
-/// The position of each validator, and why others do not count.
+/// The position of each validator, and why the other nodes do not count.
 fn standings(nodes: &[NodeUrl], trust: &mut Trust) -> (Vec<ValidatorStanding>, Vec<String>) {
     let said = side_by_side(nodes, |node| settled(node, BatchNumber::GENESIS, trust));
     let (mut standings, mut silent): (Vec<ValidatorStanding>, Vec<String>) = Default::default();

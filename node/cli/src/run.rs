@@ -63,8 +63,8 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     exit::at_once(&result)
 }
 
-/// Generates the key of an instance that lacks one. `init` wrote only one key for the file, and two nodes must not
-/// share it.
+/// Generates the key of an instance that lacks one. `init` wrote only one key for the configuration file, and two nodes
+/// must not share a key.
 fn make_key(config: &NodeConfig) -> Result<()> {
     if config.key_file.exists() {
         return Ok(());
@@ -191,7 +191,7 @@ async fn until_signal(config: &NodeConfig, log: &Log) -> Result<()> {
 /// How a node ended without a failure.
 enum CleanEnd {
     BySignal,
-    /// Its state is wrong, and its next start repairs it.
+    /// The node's state is wrong. The next start repairs the state.
     ToBeRepaired,
 }
 
@@ -230,7 +230,7 @@ async fn run_once(
     let failed = failed(&failure, config.role);
     failure_notes::note(&config.data_dir, FAILURE_FILE, &failed.to_string());
     let failed = failed.log("stopping, because a task failed");
-    // Later failures are logged; the operator needs to see the first one.
+    // Later failures are only logged: the operator needs to see the first one.
     let _ = node.stop().await;
     Err(failed.into())
 }
@@ -249,8 +249,8 @@ async fn start(config: &NodeConfig, log: &Log, patience: Duration) -> std::resul
     }
 }
 
-/// Whether a node that is ending may hold what this one needs: its directory or its UDP port. QUIC keeps the port for
-/// three timeouts of its most distant connection.
+/// Whether a node that is ending may hold what the new node needs: its directory or its UDP port. QUIC keeps the port
+/// for three timeouts of its most distant connection.
 fn is_held(error: &NodeError) -> bool {
     matches!(
         error,
@@ -263,15 +263,16 @@ fn is_held(error: &NodeError) -> bool {
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// Set if a log file exists, which the sender of the signal has rotated, and in a service, which systemd reloads
-    /// with it. Otherwise the signal ends the process as usual, because its terminal is gone.
+    /// Set if a log file exists: the sender of the signal has rotated that file. Also set in a service, because systemd
+    /// sends the signal on a reload. Otherwise the signal ends the process as usual, because its terminal is gone.
     hangup: Option<Signal>,
     log: Log,
 }
 
 impl Signals {
-    /// Listens for the first signal. The second one ends the process in the signal handler itself: if a node does not
-    /// stop, all its threads may be waiting for a disk. The store is written atomically, so nothing committed is lost.
+    /// Listens for the first signal. The second signal ends the process in the signal handler itself. If a node does
+    /// not stop, all its threads may be waiting for a disk. The store is written atomically, so nothing committed is
+    /// lost.
     fn listen(log: &Log) -> std::result::Result<Signals, NodeError> {
         let failed = |source| NodeError::Io { action: "listen for signals", source };
         let listen = |kind| signal(kind).map_err(failed);
@@ -283,7 +284,7 @@ impl Signals {
         };
         let came = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            // In this order, or the first signal would be taken for the second.
+            // The shutdown is registered first: in the other order, the first signal would count as the second.
             flag::register_conditional_shutdown(signal, Exit::Failure as i32, came.clone())
                 .map_err(failed)?;
             flag::register(signal, came.clone()).map_err(failed)?;
@@ -328,8 +329,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a restarting node waits until its predecessor has released the UDP port; one that a person starts does
-    /// not.
+    /// Goal: a restarting node waits until its predecessor has released the UDP port; a node that a person starts does
+    /// not wait.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_node_that_begins_anew_waits_for_its_udp_port() {
         let dir = tempfile::tempdir().unwrap();

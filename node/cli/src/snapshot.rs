@@ -286,7 +286,7 @@ fn verify(args: &VerifyArgs) -> Result<()> {
     }
 }
 
-/// The place of an export.
+/// The destination of an export.
 enum ExportTarget {
     Dir(PathBuf),
     Archive(Location),

@@ -1,7 +1,7 @@
 //! `slipstream verify-account`: an account as the chain's validators signed it, requested from any node.
 //!
-//! The node is not trusted: its answer counts only as far as its proof goes, which starts at a genesis file or a
-//! waypoint. The node can withhold newer batches; the allowed age limits for how long.
+//! The node is not trusted: its answer counts only if it is proved, starting from a genesis file or a waypoint. The
+//! node can withhold newer batches; the allowed age limits for how long.
 
 use std::path::PathBuf;
 

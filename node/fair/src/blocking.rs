@@ -26,12 +26,12 @@ pub struct Blocking {
 }
 
 impl Blocking {
-    /// `places` places, on threads called `name`, for work that is always short.
+    /// Creates `places` places, on threads called `name`, for work that is always short.
     pub fn new(name: &'static str, places: usize, rank: Rank) -> Blocking {
         Blocking::with_long(name, (places, 0), rank, Turns::new(places))
     }
 
-    /// `places` places, and `long` extra ones for long work that takes turns.
+    /// Creates `places` places, and `long` extra places for long work that takes turns.
     pub fn with_long(
         name: &'static str,
         (places, long): (usize, usize),
@@ -42,8 +42,8 @@ impl Blocking {
         Blocking { places: Permits::metered(places, long), workers, turns }
     }
 
-    /// Runs `work` on a thread that may block. Work that has started cannot be stopped: when its caller goes away it
-    /// continues, and keeps its place until it ends.
+    /// Runs `work` on a thread that may block. Work that has started cannot be stopped: if its caller goes away, the
+    /// work continues and keeps its place until it ends.
     pub async fn run<T: Send + 'static>(
         &self,
         origin: Origin,
@@ -52,9 +52,9 @@ impl Blocking {
         self.begin(origin, None, CancellationToken::new(), |_| work()).await
     }
 
-    /// As [`Blocking::run`], for work that checks its leash now and then, and ends once that is cut. The leash is cut
-    /// when the caller is gone or its time is over. It is also cut when work on probation turns out to be long without
-    /// permission.
+    /// Like [`Blocking::run`], for work that checks its leash now and then, and ends once the leash is cut. The leash
+    /// is cut when the caller is gone or its time is over. It is also cut when work on probation turns out to be long
+    /// without permission.
     pub async fn run_while_awaited<T: Send + 'static>(
         &self,
         origin: Origin,
@@ -79,7 +79,8 @@ impl Blocking {
     }
 
     /// Returns a place for work. Work on probation also holds one of the few probation places while it waits. So after
-    /// a while it needs a place for long calls, and then waits as long work does. Without such a place it is refused.
+    /// [`PROBATION_WAIT_MAX`] it needs a place for long calls, and then waits as long work does. Without such a place,
+    /// the work is refused.
     async fn place(
         &self,
         origin: Origin,
@@ -159,8 +160,8 @@ mod tests {
         assert_eq!(blocking.run(Origin::Trusted, || 7).await.unwrap(), 7);
     }
 
-    /// Goal: work on probation holds its probation place only briefly, even while it waits for a thread. Then it waits
-    /// as long work, or is refused.
+    /// Goal: work on probation holds its probation place only briefly, even while it waits for a thread. After that, it
+    /// waits as long work does, or is refused.
     #[tokio::test(start_paused = true)]
     async fn waiting_on_probation_has_an_end() {
         let blocking = Blocking::with_long("test", (1, 1), Rank::Own, Turns::new(1));

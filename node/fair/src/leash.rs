@@ -1,14 +1,14 @@
-//! [`Leash`]: lets a caller's work check now and then whether its caller still waits, and whether it must wait for
-//! other work.
+//! [`Leash`]: lets a caller's work check now and then whether the caller still waits, and whether other work goes
+//! first.
 //!
 //! ```text
 //!   starts ─▶ short, in one of the lane's places ─ SHORT_MAX of CPU time, a free place for long work ─▶ long, at low priority
 //!                                                                                                       └─▶ turns of SLICE ─▶ ends
 //! ```
 //!
-//! If all places for long work are taken, the work continues in its own place: callers that wait for that place want it
-//! to end. Work on probation first needs permission to be long, from its caller's [`Probation`] and from its place.
-//! Otherwise it ends.
+//! If all places for long work are taken, the work continues in its own place: callers that wait for that place want
+//! the work to end. Work on probation first needs permission to be long, from its caller's [`Probation`] and from its
+//! place. Otherwise it ends.
 //!
 //! The meter counts CPU time. On a busy node everything takes long, and a caller must not pay for the load of others.
 
@@ -57,7 +57,7 @@ struct WorkProgress {
     /// Gives permission to be long; `None` once that is settled.
     probation: Option<Probation>,
     is_refused: bool,
-    /// The thread's CPU time when the work or its turn started, and when that was.
+    /// The thread's CPU time when the work or its turn started, and the moment of that start.
     counted: (Duration, Instant),
     /// CPU time recorded so far.
     noted: Duration,
@@ -87,13 +87,13 @@ impl Leash {
         Leash(Arc::new(LeashState { gone, turns, begun, pace: Mutex::new(pace) }))
     }
 
-    /// Whether the work must end, because nobody waits for it any more or it may not be long. Long work may wait here
-    /// for its turn.
+    /// Whether the work must end: nobody waits for it any more, or it may not be long. Long work may wait here for its
+    /// turn.
     pub fn is_cut(&self) -> bool {
         self.is_cut_or(|| false)
     }
 
-    /// The same for work that may also be over for another reason.
+    /// Like [`Leash::is_cut`], for work that may also be over for another reason.
     pub fn is_cut_or(&self, is_over: impl Fn() -> bool) -> bool {
         let is_over = || self.0.gone.is_cancelled() || is_over();
         is_over() || self.0.pace.lock().go_on(&self.0.turns, &is_over) || is_over()
@@ -128,14 +128,14 @@ impl WorkProgress {
         } else if !turns.is_wanted() {
             return false;
         }
-        // In this order, so that a thread whose turn is over does not block itself.
+        // The old turn is released first, so that the thread does not block itself.
         self.turn = None;
         self.turn = turns.take(used, is_over);
         self.counted = (cpu_time(), Instant::now());
         self.turn.is_none()
     }
 
-    /// Whether the work may take as long as it needs. On probation it needs a place for that.
+    /// Whether the work may take as long as it needs. Work on probation needs a place for long calls first.
     fn settle(&mut self) -> bool {
         let Some(probation) = &self.probation else { return true };
         let may_stay = self.place.as_mut().is_none_or(Permit::settle);

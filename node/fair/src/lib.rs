@@ -8,10 +8,11 @@
 //!
 //! * [`Origin`]: the owner to which a caller is attributed. [`Permits`], [`Quota`]: an amount that origins share so that
 //!   none of them can take what the others need.
-//! * [`Blocking`]: dedicated threads behind places. [`Workers`]: the threads themselves.
+//! * [`Blocking`]: a fixed number of places for work, each with a thread. [`Workers`]: the threads themselves.
 //! * [`Leash`], [`Probation`], [`Turns`]: what a piece of work may still use once it has started.
 //!
-//! Invariant: an origin holds at most half as much as it leaves free, however many connections or requests it makes.
+//! Invariant: a stranger that holds something gets more only if it then leaves free twice as much as it holds. The
+//! number of its connections and requests does not matter.
 
 mod blocking;
 mod leash;

@@ -24,7 +24,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Whether it must share with others.
+    /// Whether this caller must share with others.
     pub fn is_stranger(self) -> bool {
         self != Origin::Trusted
     }

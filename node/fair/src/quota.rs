@@ -21,12 +21,12 @@ struct State {
 }
 
 impl Quota {
-    /// A room in which strangers leave `reserved` free for the operator's own hosts.
+    /// A quota of `all`, of which `reserved` is for the operator's own hosts.
     pub fn new(all: usize, reserved: usize) -> Quota {
         Quota(Arc::new(Mutex::new(State { all, free: all, reserved, taken: HashMap::new() })))
     }
 
-    /// An empty share in the name of a caller.
+    /// An empty share of this caller.
     pub fn share(&self, origin: Origin) -> QuotaShare {
         QuotaShare { room: self.clone(), origin, held: 0 }
     }
@@ -38,7 +38,7 @@ impl Quota {
     }
 }
 
-/// One holder's share of a room, released on drop.
+/// One holder's share of a quota, released on drop.
 pub struct QuotaShare {
     room: Quota,
     origin: Origin,
@@ -46,7 +46,7 @@ pub struct QuotaShare {
 }
 
 impl QuotaShare {
-    /// Grows the share to `amount`, or returns false if the room is full. An amount above the whole room is granted
+    /// Grows the share to `amount`, or returns false if the quota is full. An amount above the whole quota is granted
     /// only while nobody else holds a share.
     pub fn grow_to(&mut self, amount: usize) -> bool {
         let mut state = self.room.0.lock();
@@ -105,7 +105,7 @@ mod tests {
         share.grow_to(amount).then_some(share)
     }
 
-    /// Goal: one address cannot fill the room, a newcomer gets the rest, and the operator finds its reserve.
+    /// Goal: one address cannot fill the quota, a newcomer gets the rest, and the operator finds its reserve.
     #[test]
     fn an_address_leaves_twice_as_much_as_it_takes() {
         let room = Quota::new(100, 20);

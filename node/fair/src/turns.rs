@@ -39,7 +39,7 @@ impl State {
 }
 
 impl Turns {
-    /// `free` turns at a time.
+    /// Allows `free` turns at a time.
     pub fn new(free: usize) -> Turns {
         Turns(Arc::new(Mutex::new(State { free, next: 0, waiting: BTreeMap::new() })))
     }

@@ -1,4 +1,4 @@
-//! [`Workers`]: threads for callers' work, separate from those of the node's own work, to which they yield.
+//! [`Workers`]: threads for callers' work, separate from the threads of the node's own work, to which they yield.
 //!
 //! Callers' work takes all cores if there is enough of it. The operating system gives these threads less of a core than
 //! those that commit, execute and verify. While a core is free they run at full speed. Work that turns out to be long
@@ -39,19 +39,19 @@ impl Rank {
 const LONG_NICENESS: i32 = 15;
 
 thread_local! {
-    /// The crew of this thread, if it is of [`Rank::Behind`] and its priority was not lowered yet.
+    /// The pool that this thread belongs to, if its rank is [`Rank::Behind`] and its priority was not lowered yet.
     static CREW: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
 }
 
 /// Lowers the priority of a thread of [`Rank::Behind`], because its work is long. The system allows no thread to raise
-/// it again. So the thread ends with its work, and another one may take its place at once.
+/// it again. So the thread ends with its work, and another thread may take its place at once.
 pub fn step_back() {
     if let Some(crew) = CREW.take() {
         let mut state = crew.state.lock();
         state.threads -= 1;
         if !state.jobs.is_empty() {
-            // Before this thread's priority drops, because a new thread inherits it. If no thread can start, this one
-            // gets to the jobs later.
+            // The new thread starts before this thread's priority drops, because it inherits the priority. If no thread
+            // can start, this thread gets to the jobs later.
             let _ = crew.start_one(&mut state);
         }
         drop(state);
@@ -71,7 +71,7 @@ pub enum WorkError {
     /// The system refused a thread.
     #[error("no thread to work on: {0}")]
     NoThread(#[from] io::Error),
-    /// It was on probation and waited too long for its turn.
+    /// The work was on probation and waited too long for its turn.
     #[error("there is no place for it")]
     NoPlace,
 }
@@ -97,7 +97,7 @@ struct State {
 }
 
 impl Workers {
-    /// At most `threads_max` threads called `name`. The caller bounds the waiting work.
+    /// A pool of at most `threads_max` threads called `name`. The caller bounds the waiting work.
     pub fn new(name: &'static str, threads_max: usize, rank: Rank) -> Workers {
         let (state, changed) = (Mutex::default(), Condvar::new());
         Workers(Arc::new(Shared { name, threads_max: threads_max.max(1), rank, state, changed }))
@@ -113,7 +113,7 @@ impl Workers {
     }
 
     /// Runs work on one of the threads while the calling thread waits. For low-priority threads that need a resource
-    /// they could not release soon.
+    /// which they could not release soon.
     ///
     /// # Errors
     /// If the work panics, or no thread is available for it.

@@ -39,7 +39,7 @@ impl RpcContext {
             }
             BlockId::Number(BlockNumberOrTag::Earliest) => BatchNumber::GENESIS,
             BlockId::Number(BlockNumberOrTag::Number(number)) => BatchNumber::new(number),
-            // A certified batch is final. The pending one has no number here.
+            // A certified batch is final. The pending batch has no number here.
             BlockId::Number(_) => head,
         };
         Ok((number <= head).then_some(number))
@@ -55,7 +55,8 @@ impl RpcContext {
     }
 
     /// # Errors
-    /// If a missing transaction may have been executed, because this node does not keep it, or not yet.
+    /// If this node cannot know whether a missing transaction was executed. Either it keeps no such records, or a
+    /// backfill has yet to fetch them.
     pub(super) fn check_found(&self) -> Result<(), RpcError> {
         self.keeps.check_found()?;
         self.check_known("transaction")
@@ -83,7 +84,7 @@ impl RpcContext {
     /// transactions and state root.
     fn pending_batch(&self) -> Result<Batch, RpcError> {
         let head = self.store.head()?;
-        // All fields are named, so that a new one is decided here too.
+        // All fields are named, so that a new field needs a decision here.
         let BatchHeader {
             number,
             parent: _,

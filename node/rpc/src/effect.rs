@@ -1,8 +1,9 @@
-//! [`Effect`]: what takes effect once an answer is on its way.
+//! [`Effect`]: a change that happens once an answer is on its way.
 
 use super::{feed::ReceiptWait, logs::PendingPoll, subscriptions::PendingSubscription};
 
-/// An effect that is dropped before it is [`told`](Effect::told) leaves everything as if the request had not been made.
+/// An effect of an answer. Dropping it without [`told`](Effect::told) leaves everything as if the request had not been
+/// made.
 pub enum Effect {
     /// Advances a filter.
     Poll(PendingPoll),

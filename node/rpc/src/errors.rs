@@ -19,11 +19,12 @@ use super::pending_backfill::PendingBackfill;
 const SERVER_ERROR_CODE: i32 = -32000;
 /// "Limit exceeded" in EIP-1474.
 const LIMIT_EXCEEDED_CODE: i32 = -32005;
-/// Marks an answer that must be built on another thread than it began on. No caller sees it.
+/// Marks an answer that must be built on another thread. No caller sees this code.
 const LARGE_BATCH_CODE: i32 = -32_099;
 /// geth's code for a reverted call, with the revert data.
 const REVERTED_CODE: i32 = 3;
-/// EIP-7966's codes for a transaction that was accepted but missed its time, and for one that cannot be in a batch.
+/// EIP-7966's codes for a transaction that was accepted but missed its time, and for one that cannot be included in a
+/// batch.
 const NOT_INCLUDED_CODE: i32 = 4;
 const NOT_READY_CODE: i32 = 5;
 /// geth's answer to `eth_subscribe` over HTTP.
@@ -159,7 +160,7 @@ pub(crate) const OUTPUT_BYTES_MAX: usize = 1 << 20;
 const KNOWN_REVERTS: [[u8; 4]; 2] = [[0x08, 0xc3, 0x79, 0xa0], [0x4e, 0x48, 0x7b, 0x71]];
 
 impl RpcError {
-    /// Whether the call must restart on threads that may open a large batch or build a long answer. It has had no
+    /// Whether the call must restart on threads that may open a large batch or build a long answer. The call has had no
     /// effect so far.
     pub(super) fn is_large_batch(error: &ErrorObjectOwned) -> bool {
         error.code() == LARGE_BATCH_CODE
@@ -287,7 +288,7 @@ impl From<ExecuteError> for RpcError {
     fn from(error: ExecuteError) -> Self {
         match error {
             ExecuteError::State(error) => RpcError::Storage(error),
-            // The rule alone: wallets match its first words.
+            // The text is the violated rule alone: wallets match its first words.
             ExecuteError::InvalidCall(rejection) => RpcError::Rejected(rejection.to_string()),
             error => RpcError::Rejected(error.to_string()),
         }

@@ -34,21 +34,21 @@ const PERCENTILES_MAX: usize = 100;
 /// The lowest possible price of a unit of blob gas, given although the chain has no blobs.
 pub(super) const BLOB_BASE_FEE_WEI: U64 = U64::from_limbs([1]);
 
-/// The number of batches up to the head that are examined for tips, and of transactions in each full one. The last
-/// transactions count, because proposers take the best first. So one request opens few bodies, and further requests
-/// with the same head open none.
+/// The number of batches up to the head whose tips are examined, and the number of transactions examined in each full
+/// batch. These are its last transactions, because proposers take the best first. So one request opens few bodies, and
+/// further requests with the same head open none.
 const RECENT_BATCHES: u64 = 8;
 const TIPS_PER_BATCH: usize = 32;
-/// The least part of a batch's gas, as a divisor, at which it counts as full: transaction count and time also bound a
+/// The part of its gas limit, as a divisor, from which a batch counts as full. Transaction count and time also bound a
 /// batch.
 const FULL_SHARE: u64 = 2;
-/// The percentile of these tips that is suggested, as in geth.
+/// The percentile of the examined tips that is suggested, as in geth.
 const TIPS_PERCENTILE: usize = 60;
 
 /// The tip that gets a transaction into the next batch, the highest of three:
 ///
-/// * A tenth of the base fee. That is small next to the base fee, but above zero, so it orders before transactions
-///   without a tip.
+/// * A tenth of the base fee. It is small next to the base fee, but above zero, so the transaction is ordered before
+///   those without a tip.
 /// * The pool's minimum while it is full and for a while afterwards, so that this node accepts the tip it suggested.
 /// * The tips that the last transactions of recent full batches paid.
 fn suggested_tip_wei(context: &RpcContext, base_fee_wei: u64, reader: Reader<'_>) -> Result<u128, RpcError> {
@@ -189,7 +189,7 @@ fn fees(
 ) -> Result<FeeHistory, RpcError> {
     let most = if percentiles.is_empty() { HISTORY_MAX } else { HISTORY_WITH_TIPS_MAX };
     let count = count.min(most).min(newest.since(BatchNumber::GENESIS) + 1);
-    // Fewer where headers were pruned.
+    // The answer covers fewer batches where headers were pruned.
     let oldest = newest.next().before(count).max(context.store.headers_floor().min(newest));
     let count = newest.since(oldest) + 1;
     let mut history = FeeHistory {
@@ -205,7 +205,7 @@ fn fees(
         asker.still_waits()?;
         let header = context.store.header(number)?;
         let used = header.as_ref().map_or(0, |header| header.gas_used);
-        // The headers that a restore leaves out are older than those that follow.
+        // A restore leaves out some headers. Their batches get the time of the last header before them, or 0.
         timestamp_ms = header.map_or(timestamp_ms, |header| header.timestamp_ms);
         let rules = context.chain.rules_at(number, timestamp_ms);
         history.base_fee_per_gas.push(rules.base_fee_wei.into());

@@ -34,13 +34,13 @@ struct Config {
     activation_time: u64,
     blob_schedule: BlobSchedule,
     chain_id: U64,
-    /// The start of the rules' own id. Nodes do not speak Ethereum's protocol, whose id differs.
+    /// The first bytes of the rules' id. Ethereum's fork id differs, but nodes do not speak the protocol that uses it.
     fork_id: FixedBytes<4>,
     precompiles: BTreeMap<String, Address>,
     system_contracts: BTreeMap<&'static str, Address>,
 }
 
-/// The chain has no blobs. The fraction is Ethereum's under the same fork, for clients that compute with it.
+/// Ethereum's fraction under the same fork, for clients that compute with it. The chain has no blobs.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct BlobSchedule {

@@ -1,5 +1,5 @@
-//! [`Keeps`]: what a node keeps of transactions. It prevents the claim that a transaction does not exist when the node
-//! cannot know.
+//! [`Keeps`]: what a node keeps of transactions. With it, a node that cannot know whether a transaction exists returns
+//! an error.
 
 use slipstream_config::NodeConfig;
 use slipstream_sync::Mode;
@@ -16,8 +16,9 @@ pub struct Keeps {
 }
 
 impl Keeps {
-    /// A node that executes every batch has all bodies and receipts. Any other node sometimes catches up by state
-    /// changes, even a validator outside the set. It then keeps bodies only if they are sent along.
+    /// Derives this from a configuration. A node that executes every batch has all bodies and receipts. Any other node
+    /// sometimes catches up by state changes, even a validator outside the set. It then keeps bodies only if peers send
+    /// them along.
     pub fn of(config: &NodeConfig) -> Keeps {
         let bodies = config.sync.history || config.sync.mode == Mode::Replay;
         Keeps { bodies, places: config.storage.transaction_index }

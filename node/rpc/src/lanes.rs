@@ -8,9 +8,9 @@ use slipstream_fair::{Blocking, Rank, Turns};
 /// Maximum number of threads that cheap calls take at once. These calls wait for the disk, which gains nothing from
 /// more parallelism.
 const READS_MAX: usize = 48;
-/// Threads of calls that compute, besides one for each core; and extra ones for such calls that turn out to be long and
-/// take turns. They bound the answers and EVM memories that exist at once. Each waiting call holds only what it could
-/// fill in a few milliseconds.
+/// Threads of calls that compute: one for each core and `CALLS_BESIDE` more, at most `CALLS_MAX`. Calls that turn out
+/// to be long take turns on `LONG_CALLS_MAX` extra threads. These numbers bound the answers and EVM memories that exist
+/// at once. Each waiting call holds only what it could fill in a few milliseconds.
 const CALLS_BESIDE: usize = 2;
 const CALLS_MAX: usize = 16;
 const LONG_CALLS_MAX: usize = 28;
@@ -21,15 +21,15 @@ const LONG_SEARCHES_MAX: usize = 8;
 /// Threads of traces. Each trace holds up to `api.trace_mib_max` of memory and executes whole batches.
 const TRACES_MAX: usize = 1;
 const LONG_TRACES_MAX: usize = 1;
-/// Threads of calls that turn out to open a large batch or to build a long answer, and extra ones that take turns. A
-/// memory budget bounds what they open at once: see `batches`.
+/// Threads of calls that turn out to open a large batch or to build a long answer, and extra threads that take turns. A
+/// memory budget bounds the data that these calls open at once: see `batches`.
 const BATCHES_MAX: usize = 2;
 const LONG_BATCHES_MAX: usize = 4;
 /// Threads that check incoming transactions: one sender recovery takes 30 microseconds, and consensus needs the cores.
 const TRANSACTIONS_MAX: usize = 4;
 
-/// Maximum bytes of a filter that is read as cheap work. A filter of a thousand topics has 68,000, takes a millisecond,
-/// and recurs often.
+/// Maximum bytes of a filter that is read as cheap work. A filter of a thousand topics has 68,000 bytes, takes a
+/// millisecond to read, and recurs often.
 const SHORT_FILTER_BYTES_MAX: usize = 8 << 10;
 
 /// A kind of work.
@@ -44,7 +44,7 @@ pub enum Lane {
     /// Re-executes batches, up to the time and memory limits of one trace.
     Traces,
     /// Opens one large batch, or builds a long answer. No method starts here: calls of other lanes move here when they
-    /// find out.
+    /// find that they must.
     Batches,
     /// Recovers the sender of a transaction, mostly in vain if the sender is malicious.
     Transactions,
@@ -85,7 +85,7 @@ pub(super) fn has_long_filter(params: &str) -> bool {
     params.len() > SHORT_FILTER_BYTES_MAX
 }
 
-/// The places of all lanes.
+/// The threads of all lanes.
 pub(super) struct Lanes(BTreeMap<Lane, Blocking>);
 
 impl Lanes {

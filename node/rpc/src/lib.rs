@@ -81,8 +81,8 @@ pub struct RpcContext {
     pub chain: ChainConfig,
     /// The waiting transactions.
     pub pool: Pool,
-    /// Copies much of the pool at once on behalf of low-priority threads: if they held the pool's lock, everyone would
-    /// wait for them.
+    /// Copies much of the pool at once on behalf of low-priority threads. If such a thread held the pool's lock,
+    /// everyone would wait for it.
     pub pool_reader: Workers,
     /// Brings transactions to the validators.
     pub forwarder: Arc<Forwarder>,
@@ -94,15 +94,15 @@ pub struct RpcContext {
     pub clock: Arc<dyn Clock>,
     /// Opens batches, and remembers those that were opened.
     pub batches: Batches,
-    /// What the last batches say of fees.
+    /// The tips that recent full batches show to be needed.
     pub congestion: Congestion,
-    /// What the store keeps.
+    /// What this node keeps of transactions.
     pub keeps: Keeps,
     /// Finds logs across the chain.
     pub log_index: Arc<LogIndex>,
     /// The installed filters.
     pub filters: Arc<Filters>,
-    /// What is new, for subscribers.
+    /// The news for subscribers.
     pub feed: Arc<Feed>,
     /// How long an `eth_call` or `eth_estimateGas` may run.
     pub call_time_max: Duration,

@@ -1,4 +1,4 @@
-//! Transactions as they were signed, byte for byte. A missing one gives an empty answer, as in geth.
+//! Transactions as they were signed, byte for byte. A missing transaction gives an empty answer, as in geth.
 
 use alloy_primitives::{B256, Bytes};
 use jsonrpsee_types::Params;
@@ -13,8 +13,8 @@ use super::{
     transactions::find,
 };
 
-/// `eth_getRawTransactionByHash` and its equal `debug_getRawTransaction`: for transactions committed or waiting in the
-/// pool.
+/// `eth_getRawTransactionByHash` and its synonym `debug_getRawTransaction`, for transactions committed or waiting in
+/// the pool.
 pub(super) fn by_hash(
     context: &RpcContext,
     params: &Params<'_>,

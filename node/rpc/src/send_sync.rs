@@ -1,5 +1,5 @@
-//! `eth_sendRawTransactionSync` (EIP-7966): sends a transaction and answers with its receipt, or with how long the node
-//! waited.
+//! `eth_sendRawTransactionSync` (EIP-7966): sends a transaction and answers with its receipt, or with the time that the
+//! node waited.
 //!
 //! ```text
 //!  asked ─▶ the pool takes it, on a thread of its lane ─▶ waits, without a thread ─▶ its batch is committed ─▶ the receipt, on a thread
@@ -55,8 +55,8 @@ fn sent(context: &RpcContext, params: &Params<'_>, asker: &CallContext<'_>) -> R
     Ok(awaited)
 }
 
-/// The caller's time in milliseconds, as a number or a quantity, if within the limit. Otherwise the EIP requires the
-/// node's own.
+/// The caller's time in milliseconds, as a number or a quantity, if it is within the limit. Otherwise the node's own
+/// time, as the EIP requires.
 fn time(wanted: Option<&RawValue>, max: Duration) -> Duration {
     // Any other value may be as long as a request, and would take far more memory once parsed.
     let text = wanted.map_or("", RawValue::get);

@@ -11,7 +11,7 @@ use slipstream_types::BatchNumber;
 
 /// Memory limit of the cached senders: those of 500,000 transactions, fifty full batches.
 const BYTES_MAX: u64 = 16 << 20;
-/// The approximate number of batches among them: sizes the table.
+/// The approximate number of batches with cached senders: sizes the table.
 const BATCHES_EXPECTED: usize = 4_096;
 /// Memory of a batch besides its senders.
 const BATCH_BYTES: u64 = 128;
@@ -37,12 +37,12 @@ impl Senders {
     }
 }
 
-/// The senders of the most recently requested batches, of more batches than are kept open. Batches are final, so a
-/// number always names the same transactions.
+/// The senders of the most recently requested batches. This cache spans more batches than are kept open. Batches are
+/// final, so a number always names the same transactions.
 pub(crate) struct KnownSenders {
     asked: Mutex<Cache<BatchNumber, Arc<Senders>, Bytes>>,
-    /// Senders recovered when transactions arrived or were executed. Clients' requests add nothing here, because they
-    /// would evict transactions that wait for execution.
+    /// Senders recovered when transactions arrived or were executed. Clients' requests add nothing here: they would
+    /// evict the senders of transactions that wait for execution.
     met: Arc<MetSenders>,
 }
 

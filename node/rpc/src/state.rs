@@ -35,7 +35,7 @@ impl RpcContext {
                 None => {
                     let first = self.store.states_from()?;
                     let to_come = match self.health.past_states_to_come() {
-                        // The deltas that lead to that state come first.
+                        // A backfill fetches the deltas first, and then the states that they lead to.
                         None if self.health.is_backfilling() => Some(self.store.states_wanted_from()?),
                         to_come => to_come,
                     };
@@ -127,7 +127,7 @@ impl<'de> Visitor<'de> for SlotsVisitor {
             if count > SLOTS_MAX {
                 return Err(A::Error::custom(format!("more than {SLOTS_MAX} slots; ask in several calls")));
             }
-            // In different letter case, the same address is another key of the object.
+            // The same address in another letter case is another key of the object.
             if asked.insert(address, slots.iter().map(|slot| slot.0.0).collect()).is_some() {
                 return Err(A::Error::custom(format!(
                     "{address} appears twice; list it once with all its slots"

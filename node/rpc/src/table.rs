@@ -47,12 +47,12 @@ impl CallContext<'_> {
 pub struct Reply {
     /// The result in the form that is sent, or the error.
     pub result: Result<Box<RawValue>, ErrorObjectOwned>,
-    /// The effect once the answer is on its way; nothing happens if it is dropped.
+    /// The effect to apply once the answer is on its way. Dropping it changes nothing.
     pub effect: Option<Effect>,
 }
 
 impl Reply {
-    /// The refusal of a call that takes long when its caller has no place for it.
+    /// The refusal of a call that takes long, when its caller may run no further long calls.
     pub fn too_many_long() -> Reply {
         Reply { result: Err(RpcError::TooManyLong.into()), effect: None }
     }
@@ -86,7 +86,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Calls whose parameters are costly by this rule go to [`Lane::Calls`].
+    /// Sends calls to [`Lane::Calls`] if their parameters are costly by this rule.
     pub(super) fn costly_if(&mut self, is_costly: fn(&str) -> bool) {
         self.is_costly = is_costly;
     }
@@ -114,7 +114,7 @@ impl Table {
         })
     }
 
-    /// Adds a method that takes a few reads. It parses its parameters with `args`, which refuses unknown ones.
+    /// Adds a method that takes a few reads. It parses its parameters with `args`, which refuses unknown parameters.
     pub(super) fn add<T: Serialize>(
         &mut self,
         lane: Lane,
@@ -149,7 +149,7 @@ impl Table {
         let method = move |context: &RpcContext, params: &Params<'_>, asker: &CallContext<'_>| {
             let (result, effect) = method(context, params, asker);
             let write = |result| {
-                // An answer that took long to find mostly takes long to format.
+                // An answer that took long to find usually takes long to format.
                 asker.still_waits()?;
                 to_raw_value(&result).map_err(|error| RpcError::internal(name, &error).into())
             };
@@ -159,7 +159,7 @@ impl Table {
         self.methods.entry(name).insert_entry(entry).into_mut()
     }
 
-    /// The lane of a call; one of an unknown method is cheap to refuse.
+    /// The lane of a call. Calls of unknown methods are cheap to refuse, so they go to [`Lane::Reads`].
     pub fn lane(&self, method: &str, params: Option<&RawValue>) -> Lane {
         self.methods.get(method).map_or(Lane::Reads, |entry| entry.lane(params))
     }
@@ -205,7 +205,7 @@ impl Table {
         self.call_in(self.lane(name, params), caller, name, params).await
     }
 
-    /// The same for a call that turned out to open a large batch or to build a long answer.
+    /// Like [`Table::call`], for a call that turned out to open a large batch or to build a long answer.
     pub async fn call_large(
         &self,
         caller: impl Into<Caller>,

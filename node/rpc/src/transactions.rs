@@ -31,7 +31,7 @@ pub(super) fn send_raw(
     send_raw_all(context, std::slice::from_ref(params), asker).remove(0)
 }
 
-/// The same for several calls: their transactions share a thread, the cores and a write.
+/// Handles several calls of `eth_sendRawTransaction`. Their transactions share a thread, the cores and a write.
 pub(super) fn send_raw_all(
     context: &RpcContext,
     params: &[Params<'_>],
@@ -109,8 +109,8 @@ pub(super) fn receipt_of(
     Ok(weighed.transpose())
 }
 
-/// The position of a committed transaction, with the requested parts of its batch and always the body; `None` if it is
-/// unknown.
+/// The position of a committed transaction, and its batch with the body and the requested parts. `None` if the
+/// transaction is unknown.
 pub(super) fn find(
     context: &RpcContext,
     hash: &B256,

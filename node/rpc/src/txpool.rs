@@ -20,7 +20,7 @@ use super::{
 
 /// The limits of one answer: some ten megabytes of JSON.
 const CONTENT: ContentLimit = ContentLimit { transactions_max: 8_192, bytes_max: 4 << 20 };
-/// The same if each transaction is one line.
+/// The limits of one answer if each transaction is one line.
 const INSPECTED: ContentLimit = ContentLimit { transactions_max: 32_768, bytes_max: 32 << 20 };
 
 /// Values by nonce, which is a decimal number here.

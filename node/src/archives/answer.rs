@@ -68,7 +68,8 @@ fn summary(snapshots: &Snapshots) -> Result<Summary, Refusal> {
     })
 }
 
-/// The certificates that lead to the newest snapshot: a node that knows none of them follows them to its certificate.
+/// The certificates that lead to the newest snapshot: a node that knows none of them follows them to the snapshot's
+/// certificate.
 fn epoch_ends(snapshots: &Snapshots, first: Epoch) -> Result<EpochEnds, Refusal> {
     let ends = &snapshots.first().ok_or_else(not_kept)?.lineage().epoch_ends;
     let asked = ends.iter().filter(|end| end.info.epoch >= first).take(EPOCH_ENDS_MAX);

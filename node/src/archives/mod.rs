@@ -7,15 +7,15 @@
 //!   in the background: list ─▶ manifest of a newer snapshot ─▶ checked ─▶ offered
 //! ```
 //!
-//! A peer's id is its key, and an archive has no key. Its id is derived from its URL, and is never the encoding of a
-//! point of the curve ([`archive_id`]). So nobody can prove ownership of such a key, and a peer cannot pose
-//! as an archive.
+//! A peer's id is its key, and an archive has no key. An archive's id is derived from its URL, and is never the
+//! encoding of a point of the curve ([`archive_id`]). So nobody can prove ownership of such an id, and a peer cannot
+//! pose as an archive.
 //!
-//! An archive becomes a peer once its manifest is loaded and checked, in the background, so that a slow one delays
-//! nobody. It keeps no batches, so it is a peer only while its snapshot is ahead of the head. Sync checks its answers
-//! like every peer's. A wrong object is passed on unchanged, so that the archive is banned for it, with that as the
-//! reason. The ban is stored in the network's book under the archive's id, next to those of peers. It survives a
-//! restart, and is shown and lifted like theirs.
+//! An archive becomes a peer once its manifest is loaded and checked, in the background, so that a slow archive delays
+//! nobody. An archive keeps no batches, so it is a peer only while its snapshot is ahead of the head. Sync checks its
+//! answers like every peer's. A wrong object is passed on unchanged, so that sync bans the archive and gives the object
+//! as the reason. The ban is stored in the network's book under the archive's id, next to those of peers. It survives a
+//! restart, and is shown and lifted like the ban of a peer.
 
 mod answer;
 mod supplier;
@@ -67,7 +67,7 @@ impl Archives {
         tokio::join!(futures::future::join_all(looking), self.report_ended_bans(&shutdown));
     }
 
-    /// Until `shutdown`, reports when each archive's ban ends: then it is a peer again.
+    /// Reports, until `shutdown`, when each archive's ban ends: then the archive is a peer again.
     async fn report_ended_bans(&self, shutdown: &CancellationToken) {
         let changes = self.network.peer_changes();
         let mut watch = changes.watch();
@@ -178,7 +178,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: the ban of an archive is stored among the network's own, where it is kept and lifted, and ends like them.
+    /// Goal: an archive's ban is stored among the network's own bans, where it is kept and lifted, and it ends as they
+    /// do.
     #[tokio::test(start_paused = true)]
     async fn a_ban_of_an_archive_is_one_of_the_network() {
         let RpcContext { store, .. } = context();

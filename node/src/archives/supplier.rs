@@ -17,8 +17,8 @@ use super::answer::answer;
 
 /// How often an archive is checked for a newer snapshot, while one could be of use.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// The shorter interval after an archive was unreachable. An archive with a wrong manifest, which may be long, keeps
-/// the usual interval.
+/// The shorter interval after an archive was unreachable. An archive with a wrong manifest keeps the usual interval,
+/// because a manifest may be long.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// Maximum number of snapshots of one archive that are offered: a restore continues with one while the next one is
 /// already there. Bounds the lists in memory.
@@ -100,7 +100,7 @@ impl Supplier {
         }
     }
 
-    /// Keeps the snapshots that are ahead of the head, and loads the newest ones that are new.
+    /// Keeps the snapshots that are ahead of the head, and loads the newest of those that are new.
     async fn look_once(&self) -> Result<(), ArchiveError> {
         let head = self.head();
         self.state.lock().snapshots.retain(|snapshot| number(snapshot) > head);

@@ -28,8 +28,8 @@ use crate::repair;
 
 /// How long the node asks peers for the genesis of a waypoint before it gives up and reports their answers.
 const GENESIS_PATIENCE: Duration = Duration::from_secs(30);
-/// The same if a file supplies the genesis. Peers can then only reveal earlier that the waypoint belongs to another
-/// ledger.
+/// How long the node asks peers if a file supplies the genesis. Their answers can then only reveal sooner that the
+/// waypoint belongs to another ledger.
 const WAYPOINT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A time further ahead of the clock than this has the wrong unit: microseconds lie thousands of years ahead, seconds
@@ -50,7 +50,7 @@ pub(super) struct OpenedDataDir {
     pub(super) bans: BansFile,
 }
 
-/// What the previous run left for the network's start, which precedes the lock.
+/// What the previous run left for the network's start. The network starts before the directory is locked.
 pub(super) struct PreviousRun {
     pub(super) orders: KeptContent<Orders>,
     /// The bans that the node itself imposed.
@@ -105,7 +105,8 @@ fn check_time(
     }
 }
 
-/// Refuses a fork whose time lies implausibly far in the past: it is in seconds, and would take effect at once.
+/// Refuses a fork whose time lies implausibly far in the past: the time is in seconds, and the fork would take effect
+/// at once.
 fn check_forks(path: &Path, schedule: &Schedule, now_ms: u64) -> Result<(), NodeError> {
     for (fork, _) in schedule.forks() {
         let Activation::TimeMs(timestamp_ms) = fork.at else { continue };

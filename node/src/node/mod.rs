@@ -27,7 +27,7 @@ use self::{
 use crate::{open_files, repair, router::Router};
 
 /// How long each group of tasks may take to end. Five groups together stay below the time after which service managers
-/// kill.
+/// kill a process.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// The order in which tasks are stopped.
 const STOP_ORDER: [&str; 18] = [

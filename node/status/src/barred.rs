@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use slipstream_network::{Ban, PeerId};
 use slipstream_types::ValidatorSet;
 
-/// Describes the validators that this one bans and the quorum that remains. `None` for a node outside the set, or
-/// without banned validators.
+/// Describes the validators that this validator bans and the quorum that remains. `None` for a node outside the set, or
+/// one that bans no validator.
 pub(crate) fn barred(set: &ValidatorSet, own: PeerId, bans: &[Ban]) -> Option<String> {
     set.index_of(&own)?;
     let banned: BTreeSet<PeerId> = bans.iter().map(|ban| ban.peer).collect();
@@ -37,8 +37,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a validator is warned when its bans affect its quorum; bans of strangers, and bans by a fullnode, affect
-    /// none.
+    /// Goal: a validator is warned when its bans affect its quorum; a ban of a stranger, or by a fullnode, affects no
+    /// quorum.
     #[test]
     fn bans_of_validators_are_told() {
         let keys: Vec<SecretKey> = (1..=4).map(|seed| SecretKey::from_seed([seed; 32])).collect();

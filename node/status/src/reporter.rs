@@ -18,8 +18,8 @@ const CHANGED_FOR: Duration = Duration::from_secs(1);
 /// show in the routine line.
 const CHANGES_MAX: usize = 4;
 const CHANGES_WITHIN: Duration = Duration::from_secs(60);
-/// How long an alert must be over, or replaced by another one, before that is reported. A flapping connection takes
-/// less: it is dialled again after 10 s at the latest.
+/// How long an alert must be over, or replaced by another one, before its end is reported. A flapping connection is
+/// back sooner: it is dialled again after 10 s at the latest.
 const SETTLED_FOR: Duration = Duration::from_secs(15);
 /// How long a validator's silence must last before it is reported: a start without a record takes less.
 const SILENT_FOR: Duration = Duration::from_secs(5);

@@ -92,7 +92,7 @@ pub struct DataPaths {
     pub journal: PathBuf,
 }
 
-/// The last sample, and what it takes to make the next one.
+/// The last sample, and the inputs of the next one.
 pub struct Resources {
     places: DataPaths,
     store: Store,
@@ -180,14 +180,15 @@ fn process() -> ProcessStatus {
         virtual_bytes: field("VmSize") << 10,
         cpu_seconds: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
         threads: field("Threads"),
-        // This read itself holds one of them open.
+        // This read itself holds one of these files open.
         open_files: fs::read_dir("/proc/self/fd").map_or(0, |files| files.count().saturating_sub(1) as u64),
         open_files_max: getrlimit(Resource::Nofile).current,
         ..ProcessStatus::default()
     }
 }
 
-/// Measures a data directory. A file deleted meanwhile may still count: the database replaces its files all the time.
+/// Measures a data directory. A file that is deleted during the measurement may still count: the database replaces its
+/// files all the time.
 fn measured(places: &DataPaths) -> DiskUse {
     let mut used = DiskUse::default();
     // A snapshot consists of hard links to files of the database, so the database is counted first.

@@ -153,7 +153,7 @@ fn sample_resources(status: &NodeStatus, metrics: &Metrics) {
     metrics.storage_snapshot_number.set(gauge(status.snapshots.first().map_or(0, |number| number.get())));
 }
 
-/// Samples the reads that execution found already done.
+/// Samples the reads that were done before execution needed them.
 fn sample_foresight(status: &NodeStatus, metrics: &Metrics) {
     let (hints, foretold, hot) = (status.sync.hints, status.sync.foretold, status.hot_cache);
     raise(&metrics.hints_named, hints.named);

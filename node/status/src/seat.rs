@@ -31,7 +31,7 @@ const DECISION_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How often the seat checks whether the epoch is over while the head does not move.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// How often a node that waits for its chain to begin reports that.
+/// How often a node logs that its chain has yet to begin.
 const WAITING_TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// The parts of a validator that stay the same in every epoch.
@@ -78,7 +78,7 @@ pub struct Seat {
     term: RwLock<Term>,
     /// The driver of the term's validator, until it runs.
     driver: Mutex<Option<Driver>>,
-    /// The epoch and view that the forwarder was last given.
+    /// The epoch and view that the forwarder got last.
     led: Mutex<Option<(Epoch, u64)>>,
 }
 
@@ -150,14 +150,14 @@ impl Seat {
                     let running = driver.run(epoch_token.clone());
                     tokio::pin!(running);
                     tokio::select! {
-                        // At shutdown it ends by itself.
+                        // At shutdown the validator ends by itself.
                         ended = &mut running => {
                             ended?;
                             return if shutdown.is_cancelled() { Ok(()) } else { Err("it ended by itself".into()) };
                         }
                         over = over => over?,
                     }
-                    // The next term must see everything that this one was still writing.
+                    // The next term must see everything that this term was still writing.
                     epoch_token.cancel();
                     running.await?;
                 }
@@ -168,8 +168,8 @@ impl Seat {
         Ok(())
     }
 
-    /// Waits for the genesis's time, or for a batch of others whose clocks have passed it. The chain's time is that of
-    /// its batches, so nothing is produced before it begins.
+    /// Waits for the genesis's time, or for a batch of validators whose clocks have passed that time. The chain's time
+    /// is that of its batches, so nothing is produced before it begins.
     async fn wait_for_genesis(&self) -> Result<(), TaskError> {
         let mut told: Option<Instant> = None;
         loop {
@@ -240,7 +240,7 @@ impl Seat {
         Ok(self.tell()?)
     }
 
-    /// Informs the other parts of this process.
+    /// Informs the follower, the mesh and the forwarder of the node's role.
     fn tell(&self) -> Result<(), StorageError> {
         let validates = self.term.read().validator.is_some();
         let patience = if validates { DECISION_PATIENCE } else { Duration::ZERO };
@@ -250,7 +250,8 @@ impl Seat {
     }
 
     /// Informs the forwarder of a new primary. A node without a vote takes the view from the newest certificate. If
-    /// that primary is gone, transactions go to other validators, which know better, until the next certificate.
+    /// that primary is gone, transactions go to other validators until the next certificate: they know better who the
+    /// primary is.
     fn lead(&self) -> Result<(), StorageError> {
         let Term { set, validator } = self.term.read().clone();
         let view = match validator {
@@ -302,7 +303,7 @@ impl SeatParts {
 }
 
 /// The parts of new batches that a node wants to receive. A node that applies deltas executes no batches. A validator
-/// gets batches from consensus, but without the hints, which it passes on to the fullnodes behind it.
+/// gets batches from consensus. It wants only their hints, to pass them on to the fullnodes behind it.
 pub fn wants(config: &NodeConfig, validates: bool) -> Wants {
     let executes = validates || config.sync.executes_head();
     Wants { body: executes && !validates, hints: executes && config.executor.hints != HintsMode::Off }

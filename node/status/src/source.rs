@@ -165,7 +165,7 @@ impl StatusSource {
     }
 }
 
-/// Counts a validator's answers to sync as heard: while the chain is idle, validators send nothing else.
+/// Counts a validator as heard if it answered sync: while the chain is idle, validators send nothing else.
 fn hear(consensus: &mut ConsensusStatus, sync: &SyncStatus) {
     let told: BTreeMap<_, _> =
         sync.peers.iter().filter_map(|peer| Some((peer.id, peer.heard_ms_ago?))).collect();

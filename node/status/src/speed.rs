@@ -23,15 +23,15 @@ const FORM: FileForm = FileForm {
     name: "speed.json",
     damaged_name: "speed.damaged",
     version: 1,
-    // It takes 500 bytes.
+    // The file takes 500 bytes.
     bytes_max: 64 << 10,
     loss: "cannot read the saved speed of this machine; the node measures it again",
 };
 /// The part of a view in which one node may execute a batch: the primary executes first, and then the others.
 const VIEW_SHARE: f64 = 0.5;
 
-/// The measurement starts this long after the node. While the node catches up, it waits in steps of [`WAIT`], up to
-/// [`WAIT_MAX`].
+/// The measurement starts this long after the node. While the node catches up, the measurement waits in steps of
+/// [`WAIT`], up to [`WAIT_MAX`].
 const WAIT_FIRST: Duration = Duration::from_secs(10);
 const WAIT: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -102,7 +102,8 @@ pub struct MachineSpeed {
 }
 
 impl MachineSpeed {
-    /// For the node with this data directory, whose lock is held.
+    /// The speed of the machine of the node with this data directory, not known yet. The caller holds the directory's
+    /// lock.
     pub fn new(data_dir: PathBuf, store: Store, view: Duration) -> Arc<MachineSpeed> {
         Arc::new(MachineSpeed { data_dir, store, view, speeds: RwLock::default() })
     }
@@ -113,7 +114,7 @@ impl MachineSpeed {
         Ok(SpeedStatus::of(speeds, &self.store.next_rules()?, self.view))
     }
 
-    /// Reads or measures the speed, measuring only once the node has caught up, and then waits for the node's end.
+    /// Reads the speed, or measures it once the node has caught up. Then waits for the node's end.
     pub async fn run(
         self: Arc<Self>,
         is_catching_up: impl Fn() -> bool,
@@ -136,7 +137,7 @@ impl MachineSpeed {
                 known => known,
             }
         };
-        // The end does not wait for a low-priority thread.
+        // The node's end does not wait for a low-priority thread.
         let found = tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
             found = found => found?,

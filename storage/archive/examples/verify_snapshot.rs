@@ -1,7 +1,7 @@
 //! Verifies a snapshot in an archive that nobody vouches for: the genesis alone is trusted.
 //!
-//! So that the example needs nothing else, it first exports the snapshot: a chain of one batch, with four validators.
-//! Your program has the second half alone, with an `s3://` or `https://` URL and a chain's genesis file.
+//! The example first exports the snapshot itself, from a chain of one batch with four validators. Your program needs
+//! the second half alone, with an `s3://` or `https://` URL and a chain's genesis file.
 //!
 //! `cargo run -p slipstream-archive --example verify_snapshot`
 

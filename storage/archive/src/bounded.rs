@@ -2,7 +2,8 @@
 //! failures repeat no secret.
 //!
 //! `object_store` reads listings and error texts whole, allocates as much as the server announces, and puts the texts
-//! into its errors. Here an answer announces no length, and is cut. The readers of objects bound these more closely.
+//! into its errors. This client hides the announced length, and refuses an answer above the limit. The readers of
+//! objects set closer limits.
 
 use std::{
     future::poll_fn,
@@ -28,7 +29,7 @@ use crate::manifest::MANIFEST_BYTES_MAX;
 
 /// Maximum bytes of an answer that is not an object: the longest is a page of a listing, with 1,000 names.
 const PAGE_BYTES_MAX: usize = 4 << 20;
-/// Bytes that are read of a server's failure text: S3 begins with its code and its message.
+/// Maximum bytes of a server's failure text that are read: S3 begins it with the code and the message.
 const FAILURE_BYTES_MAX: usize = 1 << 10;
 /// Longest code of a failure that is repeated; S3's longest has half as many characters.
 const CODE_CHARS_MAX: usize = 64;
@@ -37,8 +38,8 @@ const CODE_CHARS_MAX: usize = 64;
 const WORD_CHARS_MAX: usize = 19;
 /// The text that replaces a longer word.
 const HIDDEN: &str = "***";
-/// Words of a failure that S3 reports under the status of success. `object_store` looks for them in answers to
-/// deletions, and puts an answer that has one into its error, whole.
+/// Words of a failure that S3 reports under the status of success. `object_store` looks for these words in answers to
+/// deletions. If it finds one, it puts the whole answer into its error.
 const FAILURE_WORDS: [&str; 2] = ["InternalError", "SlowDown"];
 
 #[derive(Debug)]
@@ -97,7 +98,7 @@ impl Body for Bounded {
         };
         // Nobody reads what comes after the data.
         let Ok(data) = frame.into_data() else { return Poll::Ready(None) };
-        // A part of an answer would mean something else.
+        // A cut answer would mean something else.
         if data.len() > self.left {
             return Poll::Ready(Some(Err(HttpError::new(HttpErrorKind::Decode, TooLong))));
         }
@@ -106,8 +107,8 @@ impl Body for Bounded {
     }
 }
 
-/// Reads the beginning of a server's failure text, and keeps what may be repeated. If the server breaks off, the
-/// status remains.
+/// Reads the beginning of a server's failure text, and keeps what may be repeated. If the server breaks off, the text
+/// ends there, and the error still has the status.
 async fn said_of_failure(mut body: HttpResponseBody) -> String {
     let mut said = Vec::new();
     while said.len() < FAILURE_BYTES_MAX {
@@ -118,8 +119,9 @@ async fn said_of_failure(mut body: HttpResponseBody) -> String {
     repeatable(&String::from_utf8_lossy(&said))
 }
 
-/// Reads an answer to a deletion, which must be complete. If it reports a failure, only a word and what may be
-/// repeated remain. Messages about single objects stay as they are: S3 puts no part of the request into them.
+/// Reads an answer to a deletion, which must be complete. If the answer reports a failure, only the failure's word and
+/// the text that may be repeated remain. Messages about single objects stay as they are: S3 puts no part of the request
+/// into them.
 async fn said_of_deletion(mut body: Bounded) -> Result<Bytes, HttpError> {
     let mut said = Vec::new();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
@@ -136,7 +138,7 @@ fn failure_in(said: &str) -> Option<String> {
     Some(format!("{word} ({})", repeatable(said)))
 }
 
-/// Returns code and message of S3's XML, for logs, the status and bundles. Beside them a server repeats the session
+/// Returns code and message of S3's XML, for logs, the status and bundles. The rest of the XML may repeat the session
 /// token, the id of the access key, and the text that was signed.
 fn repeatable(said: &str) -> String {
     let is_code =

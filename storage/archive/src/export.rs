@@ -92,7 +92,7 @@ impl Archive {
         self.export_snapshot(snapshot).await
     }
 
-    /// Adds a snapshot. It continues an interrupted export, whose objects are there.
+    /// Adds a snapshot. Continues an interrupted export, and uses the objects that it wrote.
     ///
     /// # Errors
     /// [`ArchiveError::OtherLedger`], [`ArchiveError::TooSlow`], or errors of the snapshot or the archive; there is
@@ -186,7 +186,7 @@ impl Archive {
                 let (written_ms, len) = (modified_ms(&object), u32::try_from(object.size).ok());
                 let found = names::hash_and_run(object.location.as_ref()).zip(len);
                 let Some(((hash, run), len)) = found else { return };
-                // One that was cut short is not what a snapshot names.
+                // A snapshot names no object that was cut short.
                 let is_named = named.get(&(hash, run)) == Some(&len);
                 if is_named || now_ms.saturating_sub(written_ms) < recent_ms {
                     known.0.insert(hash, Object { run, len });
@@ -213,7 +213,7 @@ impl Archive {
                 for thread in scanning {
                     thread.await??;
                 }
-                // Only now are all codes known that accounts have.
+                // The codes of all accounts are known only now.
                 spawn_blocking(move || scan.codes(&sender)).await??;
                 Ok::<_, ArchiveError>(())
             }

@@ -20,10 +20,10 @@
 //! Invariants:
 //! * A manifest is written after all objects that it names. An export that dies leaves no snapshot, only pieces that
 //!   the next export uses.
-//! * No name of a piece is ever used again: it ends with a number that the writing export draws. So deleted objects
+//! * A piece's name is never reused: it ends with a random number that the writing export draws. So deleted objects
 //!   stay deleted, and a late delete hits no newer object.
-//! * Nothing is deleted that a snapshot names, may name, or named within [`GRACE`]: [`Archive::prune`] has the
-//!   argument.
+//! * An object stays while a snapshot names it or may name it, and for [`GRACE`] afterwards: [`Archive::prune`] has the
+//!   proof.
 //!
 //! ```
 //! use slipstream_archive::Location;

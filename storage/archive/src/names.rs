@@ -12,7 +12,8 @@ pub(crate) const RETIRED: &str = "retired";
 pub(crate) const INDEX: &str = "index";
 pub(crate) const CLOCK: &str = "clock";
 
-/// Drawn by each export, and each time that a manifest is retired, so that no two write an object of the same name.
+/// A random number. Each export draws one, and so does each retirement of a manifest, so that all write different
+/// names.
 pub(crate) type RunId = u64;
 
 /// Digits of a batch number in a name, so that names sort as their batches do.
@@ -78,7 +79,7 @@ impl SnapshotName {
         format!("{folder}/{number:0width$}-{}", hex::encode(self.hash.0), width = NUMBER_DIGITS)
     }
 
-    /// Returns `None` if the name is not that of a manifest.
+    /// Parses the name of a manifest; `None` for other names.
     pub(crate) fn parse(name: &str) -> Option<SnapshotName> {
         let (number, hash) = name.rsplit('/').next()?.split_once('-')?;
         let is_number = number.len() == NUMBER_DIGITS && number.bytes().all(|byte| byte.is_ascii_digit());

@@ -26,7 +26,7 @@ pub enum DamagePolicy {
     /// Keeps them, and everything that they may name.
     #[default]
     Hold,
-    /// Deletes them. Then it is as if no snapshot had ever named what they named.
+    /// Deletes them. They then protect no object any more.
     Drop,
 }
 
@@ -58,7 +58,7 @@ pub struct DamagedManifest {
     pub reason: String,
 }
 
-/// What the readable manifests name, and the manifests that cannot be read.
+/// The objects that readable manifests name, and the manifests that cannot be read.
 #[derive(Default)]
 struct NeededObjects {
     named: HashSet<(Digest, RunId)>,
@@ -72,8 +72,8 @@ impl Archive {
     /// comes [`GRACE`] later deletes what only they name, so that their readers can finish.
     ///
     /// An object is deleted if it was written more than [`GRACE`] ago and no protecting snapshot names it. Protecting
-    /// snapshots are those listed, and those unlisted less than [`GRACE`] ago. All times are the archive's. An export
-    /// that ends loses no object by that. Let it begin at `b` and write its manifest at `w`, at most half of
+    /// snapshots are those listed, and those unlisted less than [`GRACE`] ago. All times are the archive's. No export
+    /// that completes loses an object this way. Let it begin at `b` and write its manifest at `w`, at most half of
     /// [`GRACE`] later. Let a prune read the time and then list the manifests, at `p`.
     /// * If `w` is before `p`, the prune sees the manifest.
     /// * Otherwise `b` is later than `p` less half of [`GRACE`]. The export wrote its own objects after `b`; the
@@ -120,7 +120,7 @@ impl Archive {
         for folder in [PIECES, CODES] {
             self.delete_surplus(folder, &needed, is_old, &mut pruned).await?;
         }
-        // Last: if a prune dies before this, they protect nothing, and the next prune deletes them.
+        // The expired manifests go last. They protect nothing, so if this prune dies before, the next one deletes them.
         self.delete(expired.iter().map(|(entry, folder)| entry.name.within(folder)).collect()).await?;
         pruned.damaged = needed.damaged;
         Ok(pruned)
@@ -142,8 +142,8 @@ impl Archive {
         }
     }
 
-    /// Removes a snapshot from the list, readable or not: it then protects what it names for a while. Returns whether
-    /// this prune did it.
+    /// Removes a snapshot from the list, whether its manifest is readable or not. The manifest then protects what it
+    /// names for a while. Returns whether this prune removed it.
     async fn take_out(&self, entry: &ArchiveEntry, needed: &mut NeededObjects) -> Result<bool, ArchiveError> {
         match self.retire(&entry.name).await {
             Ok(()) => Ok(true),

@@ -54,7 +54,7 @@ impl Archive {
         trust: &Trust,
     ) -> Result<ArchivedSnapshot, ArchiveError> {
         let entries = self.snapshots().await?;
-        // A caller that wants one batch may have its waypoint: another snapshot with that number is a lie.
+        // The trusted waypoint may be that of the entry's batch: another snapshot with that number is a lie.
         let is_meant = |entry: &&ArchiveEntry| {
             number.is_none_or(|number| entry.number() == number)
                 && trust
@@ -138,8 +138,8 @@ impl ArchivedSnapshot {
         }
     }
 
-    /// Makes it the state of a store that is empty or holds only the same genesis. An interrupted import continues
-    /// where it was.
+    /// Makes the snapshot the state of a store that is empty or holds only the same genesis. An interrupted import
+    /// continues where it stopped.
     ///
     /// # Errors
     /// [`ArchiveError::NotFresh`], or the first object that is refused. The head has not moved then.
@@ -241,7 +241,7 @@ impl ArchivedSnapshot {
     ) -> Result<(), ArchiveError> {
         for (hash, code) in codes {
             match restore.add_code(&code) {
-                // The genesis has it too, or an interrupted import brought it.
+                // The genesis also has this code, or an interrupted import stored it.
                 Err(StorageError::Restore(RestoreError::UnwantedCode { .. })) if store.has_code(&hash)? => {}
                 Err(StorageError::Restore(RestoreError::UnwantedCode { .. })) => {
                     return Err(self.archive.damaged(name, format!("no account needs its code {hash}")));

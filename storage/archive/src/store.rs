@@ -46,7 +46,7 @@ const RETRIES_MAX: usize = 8;
 /// How an archive is accessed.
 #[derive(Clone)]
 pub struct Settings {
-    /// How long it may take to answer.
+    /// How long the archive may take to answer.
     pub patience: Patience,
     /// The environment variables that begin with `AWS_`: credentials, region and endpoint of S3, as Amazon's own
     /// tools name them. Without credentials, the machine's role provides them.
@@ -208,7 +208,7 @@ impl Archive {
         written.map(|_| ()).map_err(|source| self.failed("write", name, source))
     }
 
-    /// Writes an object unless there is one; returns whether it did.
+    /// Writes an object unless one of that name exists; returns whether it wrote the object.
     pub(crate) async fn write_new(&self, name: &str, bytes: Vec<u8>) -> Result<bool, ArchiveError> {
         self.check_writable()?;
         let options = PutOptions::from(PutMode::Create);

@@ -67,8 +67,8 @@ impl ArchivedSnapshot {
     }
 
     /// Returns the rows of a span, or the first `bytes_max` bytes of them, with their proof. It reads further pieces
-    /// until the chunk is full: a chunk that ended with a piece, before its span, would look like a lie to the
-    /// requester.
+    /// until the chunk is full. A chunk that ended with its first piece, before the span's end, would look like a lie
+    /// to the requester.
     ///
     /// # Errors
     /// [`SupplyError`].
@@ -152,7 +152,7 @@ impl ArchivedSnapshot {
 
     async fn object(&self, name: &str) -> Result<Vec<u8>, SupplyError> {
         self.archive.read(name, BLOB_BYTES_MAX).await.map_err(|error| match error {
-            // Longer than any piece or pack can be, and not read.
+            // The object is longer than any piece or pack can be, and was not read.
             error @ ArchiveError::Damaged { .. } => {
                 SupplyError::Wrong { bytes: Vec::new(), error: Box::new(error) }
             }

@@ -151,7 +151,7 @@ pub(crate) trait Reader: Send + Sync {
         visit: &mut Visit<'_>,
     ) -> Result<(), StorageError>;
 
-    /// Scans the rows from a key on that share its first `alike` bytes. That is the length of the prefix that
+    /// Scans the rows from a key on that share its first `alike` bytes. `alike` is the length of the prefix that
     /// [`options`] sets for the column's lookups.
     fn scan_alike(
         &self,
@@ -184,8 +184,8 @@ pub(crate) trait Reader: Send + Sync {
     }
 }
 
-/// A file of rows in ascending order of keys, written beside the column and moved into it at once, bypassing log,
-/// memtable and compaction. Dropping it discards its rows.
+/// A file of rows in ascending order of keys. It is written beside the column and then moved into the column in one
+/// step, bypassing log, memtable and compaction. Dropping it discards its rows.
 pub(crate) trait SortedFile: Send {
     /// Appends a row; its key must be above the one before.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StorageError>;

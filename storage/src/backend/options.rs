@@ -1,12 +1,12 @@
 //! How each column is stored on disk, and why. The figures behind these choices come from `slipnet bench ledger`.
 //!
-//! * **State, code and indexes** are read by key, in no order: one read of a cold key. Memory holds the index and filter
-//!   blocks of every file, so a lookup reads the data block alone. In 249 of 250 cases a filter lets an absent key cost
-//!   nothing.
+//! * **State, code and indexes** are read by key, in no order: a cold key costs one read. Memory holds the index and
+//!   filter blocks of every file, so a lookup reads the data block alone. A filter makes an absent key cost nothing in
+//!   249 of 250 cases.
 //! * **Blobs** are written in the order of their keys and never changed. Files move down the levels unmerged, so each has its own
-//!   range of batches and pruning drops it whole. RocksDB's blob files would save rewriting values, which does not happen here,
-//!   and cost a second lookup per value. The history's log is such a column too: one value per write, dropped from the front. Its
-//!   paths are hashes, which do not compress.
+//!   range of batches and pruning drops it whole. RocksDB's blob files would cost a second lookup per value. They would
+//!   save the rewriting of values, which does not happen here. The history's log is such a column too: one value per
+//!   write, dropped from the front. Its paths are hashes, which do not compress.
 
 use std::sync::{
     Arc,
@@ -25,7 +25,7 @@ use crate::{schema, transactions};
 
 /// Bytes of one column's rows in memory before it is flushed.
 const WRITE_BUFFER_BYTES_MAX: usize = 32 << 20;
-/// Filter bits per key. 12 let one absent key in 250 through, so a file without a key is hardly ever read for it.
+/// Filter bits per key. 12 let one absent key in 250 through, so a lookup hardly ever reads a file that lacks its key.
 const FILTER_BITS_PER_KEY: f64 = 12.0;
 /// Bytes of a data block in columns that are read by key; a cold read brings one. Larger blocks hold more of an
 /// account's neighbouring slots, but cost more to read and to search when these do not help.
@@ -38,8 +38,8 @@ const STATE_FILE_BYTES: u64 = 128 << 20;
 /// The inputs that shape the options of a database's columns.
 pub(super) struct Shape<'a> {
     pub(super) cache: &'a Cache,
-    /// Whether index and filter blocks stay in the cache whatever else is read. Not for checkpoints, which are read
-    /// from end to end, by chunks.
+    /// Whether index and filter blocks stay in the cache whatever else is read. False for checkpoints, because chunks
+    /// read them from end to end.
     pub(super) pin_indexes: bool,
     pub(super) floors: &'a Floors,
 }
@@ -75,7 +75,7 @@ pub(super) fn column_options(column: Column, shape: &Shape<'_>) -> Options {
     options.set_compression_type(DBCompressionType::Lz4);
     match column {
         _ if is_blobs(column) => {
-            // They are compressed already, or incompressible.
+            // Blobs are compressed already, or incompressible.
             options.set_compression_type(DBCompressionType::None);
             table.set_block_size(BLOB_BLOCK_BYTES);
             // A file in level 0 cannot be dropped, so each is moved down at once.

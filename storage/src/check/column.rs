@@ -11,7 +11,7 @@ use crate::{
     schema::{self, KINDS},
 };
 
-/// Maximum number of rows that are checked at once, on all cores; and most of their bytes, which bounds the memory.
+/// Maximum number, and maximum bytes, of the rows that are checked at once, on all cores. The latter bounds the memory.
 const PAGE_ROWS: usize = 4_096;
 const PAGE_BYTES: usize = 16 << 20;
 /// Batches that are tried one by one after an unreadable part: more than a damaged block holds, and seconds of work.
@@ -59,8 +59,8 @@ impl Gap {
 
 impl Check<'_> {
     /// Reads a column page by page; `find` reports what is wrong with a part of it. An unreadable part is one
-    /// finding. In a column of batches, which have numbers, reading continues after it. Returns false if it ends the
-    /// column.
+    /// finding. In a column of batches, which have numbers, reading continues after it. Returns false if an unreadable
+    /// part ends the column.
     pub(super) fn column(
         &mut self,
         column: Column,

@@ -101,7 +101,7 @@ fn check_header(
     Ok(found)
 }
 
-/// Finds the headers that were once in a gap, by their digests in the accumulator.
+/// Finds the headers that were once stored where a gap is now, by their digests in the accumulator.
 ///
 /// A restore leaves a gap too, with at most two leaves in it. One is that of batch 1, the sibling of the genesis; the
 /// other is the left sibling of the first restored header. The index has neither, because it knows headers only.

@@ -42,7 +42,7 @@ pub struct CheckProgress {
 /// The result of a check.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CheckReport {
-    /// The damage: which part, where, and how. At most [`DAMAGE_MAX`] of them.
+    /// The findings: each names the damaged part, its place, and the fault. At most [`DAMAGE_MAX`] of them.
     pub damage: Vec<String>,
     /// Number of further findings.
     pub more: u64,
@@ -171,7 +171,7 @@ impl Check<'_> {
             }
             Ok(found)
         });
-        // Where reading ended early nobody knows what comes after.
+        // If reading ended early, nobody knows which blobs follow.
         if let Some(next) = expected.filter(|next| is_whole && *next <= head.number) {
             self.damaged(missing_blobs(kind, next, head.number));
         }
@@ -243,7 +243,7 @@ fn reason(error: &StorageError) -> String {
     }
 }
 
-/// Finds the code of a page's accounts that is not stored.
+/// Finds code that a page's accounts have but the store lacks.
 fn missing_codes(backend: &dyn Backend, page: &[column::Row]) -> Result<Vec<String>, StorageError> {
     let codes: BTreeMap<Digest, &[u8]> =
         page.iter().filter_map(|(path, row)| Some((chunk::code_hash(row)?, &path[..]))).collect();

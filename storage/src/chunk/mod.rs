@@ -81,7 +81,7 @@ impl ChunkBuilder {
         }
     }
 
-    /// Whether a row of `row_len` bytes belongs into the next chunk. The first row always fits.
+    /// Whether a row of `row_len` bytes belongs in the next chunk. The first row always fits.
     pub(crate) fn is_full(&self, row_len: usize) -> bool {
         self.count > 0
             && (self.rows.len() + row_len > self.bytes_max || self.count == limits::STATE_CHUNK_ROWS_MAX)
@@ -171,7 +171,8 @@ impl ReadRows {
     }
 }
 
-/// A chunk whose rows are exactly what a state root commits to between its ends. Only a check makes one.
+/// A chunk whose rows are exactly what a state root commits to between its ends. Only [`VerifiedChunk::open`] makes
+/// one.
 pub struct VerifiedChunk {
     root: Digest,
     first: Path,
@@ -206,7 +207,8 @@ impl VerifiedChunk {
         rows.check_order(Span { first, last })?;
         let ReadRows { leaves, bounds } = rows;
         let tree = Tree::sketch(&leaves, &first, &last);
-        // The proof needs subtrees beside the ways to both ends, and there are nodes above those: nothing is read.
+        // The proof needs the subtrees beside the paths to both ends. The sketch has the nodes above them, so no row is
+        // read.
         proof.verify_subtrees(root, first, last, |prefix, bits| {
             tree.subtree(prefix, bits).unwrap_or_default()
         })?;
@@ -214,7 +216,7 @@ impl VerifiedChunk {
         Ok(VerifiedChunk { root, first, last, content, paths, tree, bounds })
     }
 
-    /// The root that it was checked against.
+    /// The root that the chunk was checked against.
     pub fn root(&self) -> Digest {
         self.root
     }
@@ -252,8 +254,8 @@ impl VerifiedChunk {
         self.tree
     }
 
-    /// Whether another proof of the same range is right too. If it is not, it is forged: with these rows, every true
-    /// proof verifies.
+    /// Whether another proof of the same range is right too. A wrong one is forged: with these rows, every true proof
+    /// verifies.
     pub fn confirms(&self, proof: &StateRangeProof) -> bool {
         let below = |prefix: &Path, bits| self.tree.subtree(prefix, bits).unwrap_or_default();
         proof.verify_subtrees(self.root, self.first, self.last, below).is_ok()

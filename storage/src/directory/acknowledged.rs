@@ -1,6 +1,7 @@
-//! [`Mark`]: how far the database was when a write to it was last acknowledged; [`MarkFile`]: moves it on. If a log or
-//! a manifest lost its end, RocksDB takes that for the effect of a power cut: it opens without what is missing, and
-//! removes the files that nothing names any more. The third line of `FORMAT` distinguishes this loss from a power cut.
+//! [`Mark`]: how far the database was when a write to it was last acknowledged; [`MarkFile`]: advances the mark.
+//! RocksDB takes a log or a manifest that lost its end for the effect of a power cut. It opens the database without the
+//! lost part, and removes the files that nothing names any more. The third line of `FORMAT` distinguishes this loss
+//! from a power cut.
 //!
 //! The line is overwritten after every durable write and never synced. It claims only what is on disk already, so a
 //! power cut makes it claim less, and never too much.
@@ -123,8 +124,8 @@ impl MarkFile {
         Ok(acknowledged)
     }
 
-    /// Records that everything up to this change, and the manifest, are on disk. If that cannot be written, the mark
-    /// claims less.
+    /// Records that everything up to this change, and the manifest, are on disk. If the record cannot be written, the
+    /// mark claims less.
     pub(crate) fn note(&self, change: u64) {
         let mut mark = self.mark.lock();
         match self.write(Mark { change: mark.change.max(change), ..*mark }) {

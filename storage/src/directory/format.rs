@@ -18,8 +18,8 @@ pub(crate) const BEGUN_FILE: &str = "FORMAT.new";
 const VERSION_PREFIX: &str = "slipstream storage format ";
 const FINGERPRINT_PREFIX: &str = "fingerprint ";
 
-/// Writes the mark of a directory that gets a store. It is durable before the database, under a name that no finished
-/// store has alone.
+/// Writes the mark of a directory that gets a store, durably and before the database. A finished store never has this
+/// file without `FORMAT`.
 pub(crate) fn begin(dir: &Path) -> Result<(), StorageError> {
     write_aside(dir).map_err(|error| StorageError::io("write", &dir.join(BEGUN_FILE), error))
 }

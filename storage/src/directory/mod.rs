@@ -1,5 +1,5 @@
-//! Examines a store's directory before RocksDB does: RocksDB creates what it does not find, and then removes every
-//! file that the new manifest does not name.
+//! Examines a store's directory before RocksDB does. RocksDB creates what it does not find, and then removes every file
+//! that the new manifest does not name.
 
 mod acknowledged;
 mod fingerprint;
@@ -38,7 +38,7 @@ pub(crate) enum DirectoryContent {
 struct DatabaseFiles {
     has_tables: bool,
     has_logs: bool,
-    /// Whether there is any file besides RocksDB's lock and its log for people.
+    /// Whether there is any file besides RocksDB's lock and its text log.
     has_any: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What RocksDB reports, as a [`StorageError`] that says what the operator can do.
+//! Converts RocksDB's errors into [`StorageError`]s that say what the operator can do.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ impl fmt::Display for Limit {
 }
 
 impl Limit {
-    /// RocksDB passes on the operating system's words for these, and no code.
+    /// RocksDB reports these limits in the operating system's words alone, without a code.
     fn of(error: &rocksdb::Error) -> Option<Limit> {
         [
             ("Too many open files", Limit::OpenFiles),

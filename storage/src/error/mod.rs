@@ -118,7 +118,7 @@ pub enum StorageError {
         /// Hash of its code.
         hash: Digest,
     },
-    /// The certificate is for something else than what is stored.
+    /// The certificate does not match what is stored.
     #[error("certificate of batch {number} refused: {reason}")]
     WrongCertificate {
         /// The batch that it names.
@@ -193,7 +193,7 @@ pub enum StorageError {
         /// The newest format that this program reads.
         supported: u32,
     },
-    /// A program wrote the store whose formats differ in something that the version does not show.
+    /// The program that wrote the store used other formats under the same version.
     #[error(
         "the store in {} was written with other format settings (fingerprint {found}, this program has {expected}): \
         use the program that wrote it, or start with an empty data directory",
@@ -320,7 +320,7 @@ pub enum StorageError {
         /// The store's directory.
         dir: PathBuf,
     },
-    /// The operating system grants the process, or its user, no more of a resource that the disk has.
+    /// The process or its user has reached a limit of the operating system; the disk itself has room.
     #[error(
         "{what}: {error}. Then restart the node: it continues from its last commit, and no acknowledged batch is lost"
     )]
@@ -341,7 +341,7 @@ fn of(fork: &Option<String>) -> String {
 }
 
 impl StorageError {
-    /// Whether the same call may succeed later although nothing is repaired in between.
+    /// Whether the same call may succeed later without a repair in between.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,

@@ -49,7 +49,7 @@ pub enum PieceError {
         /// The certified root.
         expected: Digest,
     },
-    /// A proof that ends inside a piece, whose rows it needs.
+    /// A proof that ends inside a piece, and so needs that piece's rows.
     #[error("path {path:?} is inside a piece: a proof needs the piece's rows")]
     Within {
         /// The path at which the proof should end.

@@ -21,7 +21,7 @@ pub enum RangeDeltaError {
         /// Number of the missing delta's batch.
         number: BatchNumber,
     },
-    /// The range is more than may be merged at once.
+    /// The range exceeds what may be merged at once.
     #[error("the deltas after batch {from} up to batch {to} are too large to merge: they exceed {max} {of}")]
     TooLarge {
         /// The batch before the range.

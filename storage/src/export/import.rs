@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Checks an export and makes it the state of a store that is empty or holds only the same genesis. An interrupted
-/// import continues where it was.
+/// import continues where it stopped.
 ///
 /// # Errors
 /// [`ExportError::NotFresh`], or the first file that is refused. The head has not moved then.
@@ -66,7 +66,7 @@ fn import_codes(
             codes += 1;
             match restore.add_code(code) {
                 Err(StorageError::Restore(RestoreError::UnwantedCode { hash })) => {
-                    // The genesis has it too, or an interrupted import brought it.
+                    // The genesis also has this code, or an interrupted import stored it.
                     if !store.has_code(&hash)? {
                         let reason = format!("no account needs its code {hash}");
                         return Err(ExportError::damaged(&codes_path(dir, index), reason));

@@ -47,7 +47,7 @@ use crate::{
 
 const TREE: &str = "tree";
 const TOUCHED: &str = "touched";
-/// One touched path per this number of leaves makes another tree due, if [`Tuning::touched_min`] paths were touched.
+/// Another tree is due once one path per this number of leaves was touched, and at least [`Tuning::touched_min`] paths.
 /// A tree takes about 2 bytes a leaf, so that writing it adds 400 bytes per touched path.
 const LEAVES_PER_PATH: u64 = 200;
 /// Maximum bytes of touched paths since a tree was written. A store that cannot write trees stops noting there, and
@@ -223,8 +223,8 @@ impl Frontiers {
         log.touched >= self.tuning.touched_at_close_min || log.file.is_none()
     }
 
-    /// Hands the upper part of a head's tree to the thread that writes it, unless two are in flight. The caller
-    /// ensures that no write comes between. `kept` has the batches of snapshots, whose trees are loaded from these
+    /// Hands the upper part of a head's tree to the thread that writes it, unless two are in flight. The caller ensures
+    /// that no write has followed that head. `kept` has the batches of snapshots, whose trees are loaded from these
     /// files too.
     pub(crate) fn save(&self, title: TreeId, frontier: Frontier, kept: Vec<BatchNumber>) {
         let mut job = SaveJob { title, frontier, kept };

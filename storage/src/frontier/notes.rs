@@ -15,11 +15,11 @@ const BELOW: usize = NOTED - PATH_ACCOUNT_BYTES;
 pub(super) struct NoteEncoder<'a> {
     bytes: &'a mut Vec<u8>,
     paths: u64,
-    /// Where the count of the paths that share an account's part is, and that part.
+    /// The position of the count of the newest group of paths, and the account's part that they share.
     group: Option<(usize, [u8; PATH_ACCOUNT_BYTES])>,
 }
 
-/// Bytes before the paths of a write: the head after it, or 0; and the length of what follows.
+/// Bytes before the paths of a write: the head after the write (0 if it moves no head), and the length of the paths.
 const NOTE_HEADER: usize = 12;
 /// Bytes of the digest after the paths; it covers the whole note before it.
 const NOTE_DIGEST: usize = 8;

@@ -7,7 +7,8 @@ use slipstream_types::BatchNumber;
 
 use crate::tuning::Tuning;
 
-/// Bytes of the log of states older than the held ones that trigger sealing, as [`Tuning::seal_batches`] does.
+/// Sealing begins when the log of states older than the held ones has this number of bytes, or [`Tuning::seal_batches`]
+/// batches.
 const SEAL_BYTES: u64 = 64 << 20;
 
 /// A state that is held.
@@ -38,8 +39,8 @@ impl<T> HeldStates<T> {
         self.states.push_back(State { number, log_bytes, state });
     }
 
-    /// Releases the states before the first known one, and old ones. It keeps unsealed states, and the state that
-    /// everything is sealed up to, because that one serves reads of older states.
+    /// Releases the states before the first known one, and old ones. It keeps unsealed states and the last sealed one,
+    /// because reads of older states use the latter.
     pub(crate) fn release(&mut self, first: BatchNumber, sealed: BatchNumber) {
         let Some(head) = self.states.back().map(|state| state.number) else { return };
         let held_batches = self.tuning.held_batches;

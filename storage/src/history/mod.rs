@@ -15,15 +15,15 @@
 //! however old it is. A restart drops the held states; the store then seals the log at once, and searches it until
 //! that is done.
 //!
-//! A value is written with the batches that make it, however they came, so that a kill leaves no gap. Data beyond the
-//! window is dropped unread: log files whole, and history entries when RocksDB compacts their file.
+//! A value is written in one write with its batches, whatever their source, so that a kill leaves no gap. Data beyond
+//! the window is dropped unread: log files whole, and history entries when RocksDB compacts their file.
 //!
 //! While the store catches up, it skips batches before the window of its future head
 //! ([`crate::Store::keep_history`]): nobody could ask for those states by then. A state that did not come by batches
 //! restarts the window; reverse deltas restore the states before it, see [`crate::reverse_delta`].
 //!
-//! A record names the first known state; the commit that raises it writes it. Only that record makes the store drop
-//! entries, so a wider configured window shows no older states.
+//! A record names the first known state; the commit that raises that state writes the record. Only the record makes the
+//! store drop entries, so a wider configured window shows no older states.
 //!
 //! This module finds and seals the stored rows. [`crate::past_states`], above the store's handle, records them with
 //! each commit and shows the states.

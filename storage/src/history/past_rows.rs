@@ -97,7 +97,7 @@ impl PastRows {
         self.floor.fetch_min(to.get(), Ordering::AcqRel);
     }
 
-    /// Raises the floor to `first`, where the log begins, if what is sealed ends before that: no known state needs
+    /// Raises the floor to `first`, where the log begins, if the sealed batches end before that: no known state needs
     /// the batches between.
     pub(crate) fn skip_to(&self, first: BatchNumber) {
         let _recording = self.recording.lock();

@@ -160,8 +160,8 @@ impl SealWorker {
             };
             sealed = schema::decode_number(last)?;
             self.link(&values)?;
-            // Synced even without `fsync`: after a power cut too, rows that are gone from the log must be known to be
-            // in the history.
+            // Synced even without `fsync`: the record must outlive a power cut, because it says that rows gone from the
+            // log are in the history.
             self.past_rows.seal(sealed, |sealed| {
                 let mut record = WriteBatch::default();
                 record.put(

@@ -38,7 +38,7 @@ pub(crate) fn forget(writes: &mut WriteBatch, head: BatchNumber) {
 
 impl Writer<'_> {
     /// Adds to a write the rows before its batches, whose changes are `touched`, and the first state that is known
-    /// then. Call it right before the write, on the head that the write extends.
+    /// afterwards. Call it right before the write, on the head that the write extends.
     pub(crate) fn put_history(
         &self,
         current: Option<&HeadState>,

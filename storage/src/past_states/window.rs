@@ -1,5 +1,5 @@
-//! Finds which past states are known, and makes their views. A view is a held state, or a later one with the rows
-//! before the batches between.
+//! Finds which past states are known, and makes their views. A view reads a held state. For a state that is not held,
+//! it reads a later held one, and the rows before the batches in between.
 
 use std::sync::Arc;
 
@@ -74,8 +74,8 @@ impl Store {
 }
 
 impl Writer<'_> {
-    /// Holds the state of a new head. Releases states that are no longer known, and what leads to them. All other
-    /// held states must be of the same column.
+    /// Holds the state of a new head. Releases states that are no longer known, and the data that leads to them. All
+    /// other held states must be of the same column.
     pub(crate) fn hold(&self, current: &Arc<HeadState>) {
         let (store, history) = (self.store, &self.store.0.history);
         let head = current.record.number;

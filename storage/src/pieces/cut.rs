@@ -7,7 +7,7 @@ use slipstream_types::Path;
 use super::{PIECE_BITS_MIN, PIECE_ROWS_BYTES_MAX, Piece};
 use crate::{error::StorageError, place::PathPrefix, snapshot::Snapshot};
 
-/// All items at a place.
+/// All items whose paths are in one place, a [`PathPrefix`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Cut {
     pub(super) place: PathPrefix,
@@ -65,7 +65,7 @@ impl Cutter {
     /// Hands over the last cut.
     pub(super) fn finish(mut self, visit: &mut Visit<'_>) -> Result<(), StorageError> {
         let place = self.open.place;
-        // Nothing comes after it, so the answer does not matter.
+        // Nothing comes after the last cut, so the visitor's answer does not matter.
         self.hand_over(place, visit).map(|_| ())
     }
 

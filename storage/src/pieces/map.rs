@@ -17,7 +17,7 @@ use crate::{
     state::lift_hash,
 };
 
-/// The pieces of one state: their hashes give its root. So the others prove each piece, whatever its source.
+/// The pieces of one state: their hashes give its root. So each piece is proved by the others, whatever its source.
 #[derive(Debug)]
 pub struct PieceMap {
     root: Digest,
@@ -137,7 +137,7 @@ impl PieceMap {
                 }
                 let is_full = rows.len() + row.len() > bytes_max || count == limits::STATE_CHUNK_ROWS_MAX;
                 if count > 0 && is_full {
-                    // It ends with the row before.
+                    // The chunk ends with the row before this one.
                     break 'pieces;
                 }
                 rows.extend_from_slice(row);

@@ -24,7 +24,7 @@ use crate::{
     state::Update,
 };
 
-/// All changes of a range delta between two paths, and a proof of the state at its last batch there.
+/// All changes of a range delta between two paths, and a proof of the state between these paths at the last batch.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RangeDeltaChunk {
     /// The chunk's first path.
@@ -144,7 +144,7 @@ impl Snapshot {
     }
 }
 
-/// Encoded bytes of a change: its row, or its key alone, with one tag more.
+/// Encoded bytes of a change: its row, or its key alone, and one more tag.
 fn entry_bytes(entry: &DeltaEntry) -> usize {
     1 + match (entry.key, entry.value) {
         (StateKey::Account(_), Some(_)) => ACCOUNT_BYTES + code_hash(entry).map_or(0, |hash| hash.0.len()),

@@ -60,8 +60,8 @@ struct Progress {
 
 impl Store {
     /// Begins to advance the state from the head to a later batch by a range delta. The paths are divided into
-    /// `2^ranges_bits` ranges (at most 256), so that many peers can send at once. `bytes_max` bounds the memory until
-    /// the end.
+    /// `2^ranges_bits` ranges (at most 256), so that many peers can send at once. `bytes_max` bounds the memory that
+    /// the range delta takes until its end.
     ///
     /// # Errors
     /// [`StorageError::WrongCertificate`] if header and certificate do not belong together; [`RangeDeltaError::NotAhead`];
@@ -108,16 +108,16 @@ impl RangeDeltaTakeover {
         RangeDeltaTakeover { changes_bytes_max: bytes_max, ..self }
     }
 
-    /// The head that it began at. Chunks must have all changes after it, and may have older ones.
+    /// The head that the range delta began at. Chunks must have all changes after that head, and may have older ones.
     pub fn base(&self) -> &BatchHeader {
         &self.base.head.header
     }
 
-    /// Adds a chunk anywhere in what is missing. It is accepted if, between its ends, the head's state with its
-    /// changes is what the target's root commits to.
+    /// Adds a chunk anywhere in what is missing. The chunk is accepted if the head's state with the chunk's changes
+    /// matches the target's root between the chunk's ends.
     ///
     /// # Errors
-    /// [`RangeDeltaError::Chunk`] if it is false, which is its sender's fault; [`RangeDeltaError::NotMissing`];
+    /// [`RangeDeltaError::Chunk`] if the chunk is false, which is its sender's fault; [`RangeDeltaError::NotMissing`];
     /// [`RangeDeltaError::OverBudget`]; [`RangeDeltaError::Padded`]. Nothing of it is kept then.
     pub fn add(&self, chunk: CheckedRangeDelta) -> Result<(), StorageError> {
         let unknown = self.store.unknown_codes(&chunk.codes)?;

@@ -165,7 +165,7 @@ impl Repair {
     }
 
     /// Adds a subtree that `supplier` opened down to the levels that were asked for. Returns the peer that opened too
-    /// little, if this answer exposes it: that peer gave the hash of this subtree as if it were a leaf's.
+    /// little, if this answer exposes one. That peer gave the hash of this subtree as if it were a leaf's.
     ///
     /// # Errors
     /// [`RepairError::Malformed`] and [`RepairError::WrongHash`] for a false subtree, which is its sender's fault.
@@ -204,8 +204,8 @@ impl Repair {
         Ok(wanted.leaf_of.filter(|_| !matches!(opened.parts(), [SubtreePart::Row(..)])))
     }
 
-    /// Returns up to `max` hashes of code that accounts name and the store lacks or has damaged. They are known once no subtree
-    /// differs.
+    /// Returns up to `max` hashes of code that accounts name but that is missing or damaged in the store. These hashes
+    /// are known once no subtree differs.
     ///
     /// # Errors
     /// [`RepairError::Incomplete`] before that; or errors of the disk.

@@ -43,8 +43,8 @@ impl RepairSummary {
     }
 }
 
-/// Drops the checkpoints up to a batch. A checkpoint with wrong rows that stays only takes room: its root mismatches,
-/// so it is never served. A checkpoint above the head may be the last copy of some batches, so it stays.
+/// Drops the checkpoints up to a batch. A checkpoint with wrong rows that cannot be dropped only takes space: its root
+/// mismatches, so it is never served. A checkpoint above the head may be the last copy of some batches, so it stays.
 pub(super) fn drop_snapshots(backend: &dyn Checkpoints, head: BatchNumber) {
     let dropped = backend.checkpoints().and_then(|checkpoints| {
         let numbers: Vec<u64> = checkpoints.into_iter().map(|(number, _)| number).collect();

@@ -1,8 +1,8 @@
 //! [`StateAt`]: the state after one earlier batch, for comparing it subtree by subtree.
 //!
-//! It is a snapshot's tree with the later batches applied, so it costs what those batches changed. Every batch from
-//! the oldest snapshot to the head has one, while the deltas in between are kept. Before the first snapshot the
-//! genesis takes its place.
+//! A [`StateAt`] is a snapshot's tree with the later batches applied, so its cost depends on their changes. It exists
+//! for every batch from the oldest snapshot to the head, while the deltas in between are kept. For earlier batches the
+//! genesis replaces the snapshot.
 
 use std::{fmt, sync::Arc};
 

@@ -71,8 +71,8 @@ impl Restore {
         writer.install(Arc::clone(&restored));
         let replaced = current.record.active.column();
         drop(current);
-        // Runs before the snapshot, which would share the files. The next start or restore frees what is left, or
-        // what an older view still reads: a compaction now would delay the next batches.
+        // Runs before the snapshot, which would share the files. The next start or restore frees the rest, and the rows
+        // that an older view still reads: a compaction now would delay the next batches.
         if !store.has_older_readers() {
             store.guard(|backend| backend.drop_files(replaced))?;
         }

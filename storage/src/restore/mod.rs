@@ -2,7 +2,7 @@
 //! then makes that batch the head.
 //!
 //! ```text
-//!   chunks, any order ─▶ verified alone ─▶ one sorted file per place ─▶ sealed ─▶ linked into the column ─▶ record
+//!   chunks, any order ─▶ verified alone ─▶ one sorted file per range ─▶ sealed ─▶ linked into the column ─▶ record
 //!                              └─ its nodes ─▶ the file's tree ──────────────────▶ joined into the target's tree
 //! ```
 //!
@@ -64,8 +64,8 @@ struct Progress {
 }
 
 impl Store {
-    /// Continues the recorded restore if there is one. If that has another target, its rows are kept, to be checked
-    /// against this one ([`Restore::unchecked`]). Handles from earlier calls become invalid.
+    /// Continues the recorded restore if there is one. If the recorded target is another one, its rows are kept, to be
+    /// checked against `target` ([`Restore::unchecked`]). Handles from earlier calls become invalid.
     ///
     /// # Errors
     /// [`RestoreError::NotAhead`]; [`StorageError::WrongCertificate`] if header and certificate do not belong together;

@@ -1,4 +1,4 @@
-//! A restore whose target is no longer served gets a newer one, and keeps what is still right.
+//! Gives a restore whose target is no longer served a newer target, and keeps the rows that are still right.
 //!
 //! Most of a state is the same some thousand batches later. The rows of the older target therefore stay, and a range proof at the
 //! newer root checks each range of them. A peer sends the siblings beside the range; the rows are this store's own. If both give

@@ -1,6 +1,6 @@
-//! Rows of verified chunks on their way to the disk: an [`OpenFile`] per place, which becomes part of the column. The
-//! rows of a short one are written like those of a commit: a file costs some milliseconds of syncs, and a small state
-//! is divided into as many ranges as a large one.
+//! Rows of verified chunks on their way to the disk: an [`OpenFile`] per run of adjacent chunks, which becomes part of
+//! the column. Few rows are written like those of a commit instead, because a file costs some milliseconds of syncs. A
+//! small state is divided into as many ranges as a large one.
 
 use std::collections::BTreeSet;
 
@@ -71,8 +71,8 @@ impl Restore {
         self.admit(chunk, |_| Ok(()))
     }
 
-    /// Adds the missing rows of a chunk if `check` admits it, given what is still to do. From then on the paths
-    /// belong to this call alone.
+    /// Adds the missing rows of a chunk if `check` admits it; `check` gets the paths that are still to do. Once
+    /// admitted, the chunk's paths belong to this call alone.
     fn admit(
         &self,
         chunk: VerifiedChunk,

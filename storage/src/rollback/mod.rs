@@ -4,9 +4,10 @@
 //! ```text
 //!  history ─▶ rows after the batch ─▶ root, compared with its header ─▶ snapshots above and frontiers removed ─▶ one write
 //! ```
-//! The write drops everything above the batch and moves the head; it is atomic and durable. No start needs what is
-//! removed before it. A kill at any moment leaves the old head or the new one, and a second call finishes the
-//! rollback. Snapshots go first, and for good: one that stayed would be served once another ledger has come that far.
+//! The write drops everything above the batch and moves the head; it is atomic and durable. No start needs the
+//! snapshots and frontiers that are removed before the write. A kill at any moment leaves the old head or the new one,
+//! and a second call finishes the rollback. Snapshots are removed first, and durably: one that stayed would be served
+//! once another ledger reaches its batch.
 
 mod ledger;
 
@@ -140,7 +141,7 @@ pub(crate) fn roll_back(
     }
     drop(reader);
     remove_snapshots(backend, dir, to, &report.snapshots)?;
-    // They belong to later states, and are never needed: the next start reads the rows.
+    // The frontiers belong to later states, and are never needed: the next start reads the rows.
     let frontiers = dir.join(FRONTIERS_DIR);
     match fs::remove_dir_all(&frontiers) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -157,7 +158,7 @@ fn snapshots_above(backend: &dyn Backend, to: BatchNumber) -> Result<Vec<BatchNu
     Ok(numbers.filter(|number| *number > to).collect())
 }
 
-/// Removes snapshots durably, before the new head is written, which they do not belong to.
+/// Removes the snapshots above the new head, durably and before that head is written.
 fn remove_snapshots(
     backend: &dyn Backend,
     dir: &FilePath,

@@ -23,8 +23,8 @@ pub(super) const WHOLE_LEAVES_MAX: u32 = 32;
 const LEAF_BYTES: u64 = 125;
 /// Cost of a subtree's hash with its place in the node above, counted in leaves.
 pub(super) const STUB: u32 = 1;
-/// The searches in order: first for what was untouched for many batches, then for fewer, and at last even for hashes
-/// of quarters.
+/// The searches in order: first for subtrees untouched for many batches, then for those untouched for fewer, and at
+/// last even for hashes of quarters.
 const SEARCHES: [Search; 5] = [
     Search { age: 256, keeps_quarters: true },
     Search { age: 32, keeps_quarters: true },
@@ -49,9 +49,10 @@ impl Tree {
         self.root.counts().resident.into()
     }
 
-    /// Estimates the bytes that this version takes beside the version that it was made of by `updates` updates. Each
-    /// update copies the nodes on its way, and shares all but the lowest with others; all copies together never
-    /// exceed the whole tree. Subtrees evicted before came back, or their leaves are in layers.
+    /// Estimates the bytes that this version takes beside the earlier version from which `updates` updates made it.
+    /// Each update copies the nodes on its way, and shares all but the lowest copy with other updates. All copies
+    /// together never exceed the whole tree. Touched subtrees that had been evicted are in memory again, or their
+    /// leaves are in layers.
     pub(crate) fn bytes_beside(&self, resident_before: u64, updates: u64) -> u64 {
         let grown = self.resident().saturating_sub(resident_before);
         let copied = Self::copied_by(updates, resident_before);
@@ -65,8 +66,7 @@ impl Tree {
     }
 
     /// The most, in leaves, that this version and its ancestors left behind: nodes that batches copied, and evicted
-    /// ones. It only grows. What an earlier version keeps in memory that this one lacks is at most the growth since
-    /// then.
+    /// ones. The number only grows. An earlier version keeps at most the growth since then in memory beside this one.
     pub(crate) fn shed(&self) -> u64 {
         self.shed
     }

@@ -1,7 +1,7 @@
 //! Reads all rows that a batch needs before the batch is applied, so that the disk has many reads in flight.
 //!
-//! The place of an evicted part alone tells which rows rebuild it. So a first walk lists the ranges, they are read in
-//! parallel, and the batch then finds its rows in memory.
+//! The position of an evicted part alone determines which rows rebuild it. So a first walk lists the ranges, and they
+//! are read in parallel. The batch then finds its rows in memory.
 
 use std::collections::HashMap;
 

@@ -1,9 +1,9 @@
 //! [`HiddenParts`]: hidden parts that changed, kept until the rows include the change.
 //!
 //! A tree belongs to the rows of its version. After a change it still reads the older rows until the change is
-//! written; several batches may be computed ahead of that. The tree itself has the parts that such a batch brought
-//! into memory. A [`Layer`] has the parts that the batch left hidden. It is dropped once the tree reads rows that
-//! include it.
+//! written; several batches may be computed ahead of that. The tree itself has the parts that such a batch brought into
+//! memory. A [`Layer`] has the parts that the batch left hidden. The layer is dropped once the tree reads rows that
+//! include the batch.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -13,7 +13,7 @@ use slipstream_types::{Path, tree::Leaf};
 use super::{RowSource, range::Range};
 use crate::error::StorageError;
 
-/// Maximum number of layers. A batch that is further ahead of the rows leaves nothing hidden that it touches.
+/// Maximum number of layers. A batch that is further ahead of the rows brings everything that it touches into memory.
 pub(super) const LAYERS_MAX: usize = 4;
 
 /// Leaves by the first path of their range, with the range's last path.

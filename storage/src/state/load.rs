@@ -104,8 +104,8 @@ impl RowSource for ColumnRows {
             let (part, sender) = (part.to_vec(), sender.clone());
             READERS.spawn(move || {
                 let leaves = read_ranges(&*reader, column, &part);
-                // Once it has the answer, the caller may close and reopen the database, so the reader is dropped
-                // first.
+                // The reader is dropped before the caller gets the answer, because the caller may then close and reopen
+                // the database.
                 drop(reader);
                 let _ = sender.send((index, leaves));
             });

@@ -48,8 +48,8 @@ pub(super) enum Change {
 }
 
 impl Pass<'_> {
-    /// As [`Pass::apply`], at a point where the batch may be small enough to read all its rows at once, or to
-    /// continue on one thread. It reads them first then.
+    /// As [`Pass::apply`]. If the batch is small enough here to read all its rows at once, reads them first. If it is
+    /// small enough for one thread, prefetches the memory that it will touch.
     pub(super) fn enter(&self, slot: Slot, updates: &[Update], depth: usize) -> Result<Slot, StorageError> {
         if !self.is_fetched && updates.len() <= FETCH_UPDATES_MAX {
             let wanted = wanted(&slot, updates, depth);

@@ -1,4 +1,5 @@
-//! Describes one place of a [`Tree`]: empty, one leaf, or two parts and the bit at which they diverge.
+//! Describes the leaves of a [`Tree`] that share some first bits: none, one, or two parts and the bit at which they
+//! diverge.
 
 use slipstream_types::{
     Path,
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::error::StorageError;
 
-/// The leaves of one place, in the detail that their parent needs to be opened further.
+/// The leaves that share some first bits, in the detail that a subtree above them needs when it is opened further.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shape {
     /// No leaf.

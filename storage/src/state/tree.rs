@@ -94,8 +94,8 @@ impl Tree {
         self.pass(updates, Change::Update)
     }
 
-    /// Reads what is around some paths again from the rows. The paths are sorted, each once; only their first
-    /// [`REREAD_NIBBLES`](super::REREAD_NIBBLES) nibbles count.
+    /// Reads the parts of the tree around some paths again from the rows. The paths are sorted, each once; only their
+    /// first [`REREAD_NIBBLES`](super::REREAD_NIBBLES) nibbles count.
     ///
     /// # Errors
     /// If the rows cannot be read.

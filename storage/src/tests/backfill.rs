@@ -170,7 +170,7 @@ fn check_whole(fixture: &mut Fixture) {
     }
 }
 
-/// Goal: after each run everything that is announced is there. At the end everything is, also after the store is
+/// Goal: after each run the store has everything that it announces. At the end it has everything, also after it is
 /// reopened.
 #[test]
 fn runs_go_down_to_the_genesis() {

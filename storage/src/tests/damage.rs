@@ -105,7 +105,7 @@ fn a_restore_with_damaged_rows_begins_anew() {
     begins_anew(store, &error, source, 20);
 }
 
-/// Goal: the same when a newer target finds the damage.
+/// Goal: damaged rows of a restore also cost only the restore if a newer target finds the damage.
 #[test]
 fn a_retargeted_restore_with_damaged_rows_begins_anew() {
     let (source, _) = served(false);

@@ -220,8 +220,8 @@ fn a_first_start_that_was_killed_is_done_again() {
     }
 }
 
-/// Goal: a snapshot that cannot be read now may be the last copy later, so a start keeps it, and what an operator put
-/// beside it.
+/// Goal: a snapshot that cannot be read now may be the last copy later. So a start keeps it, and also what an operator
+/// put beside it.
 #[test]
 fn unreadable_snapshots_are_kept() {
     let serving = StorageConfig { snapshot_interval_batches: 10, ..config() };

@@ -89,8 +89,8 @@ fn a_stopped_store_opens_by_what_it_left() {
     );
 }
 
-/// Goal: whatever happens to these files, the store opens as the same store, if need be by its rows, and leaves
-/// better files.
+/// Goal: whatever happens to the frontier files, the store opens with the same state, from its rows if need be, and
+/// leaves better files.
 #[test]
 fn damaged_and_missing_files_cost_time_only() {
     let damage: [(&str, Damage); 8] = [
@@ -186,8 +186,8 @@ fn scrub(store: &Store) -> Result<u64, StorageError> {
     Ok(rows)
 }
 
-/// Goal: a scrub finds any row that is wrong, missing or surplus since before the start, and no snapshot of it goes
-/// out.
+/// Goal: a scrub finds any row that is wrong, missing or surplus since before the start, and no snapshot serves such
+/// rows.
 #[test]
 fn a_scrub_finds_every_row_that_is_wrong() {
     let (mut fixture, ledger) = stopped();
@@ -278,8 +278,8 @@ fn a_snapshot_is_served_again_by_its_frontier() {
 proptest! {
     #![proptest_config(usually(8))]
 
-    /// Goal: after stops, kills and commits in any order, with and without a budget, the store is always the
-    /// ledger's.
+    /// Goal: after stops, kills and commits in any order, with and without a budget, the store always equals the
+    /// ledger.
     #[test]
     fn any_order_of_commits_and_starts(
         steps in prop::collection::vec((0..4u8, 1..8u64), 1..14),

@@ -120,7 +120,7 @@ proptest! {
     }
 }
 
-/// Goal: a process that dies anywhere while it seals, and a power cut then, lose no state, and the next process
+/// Goal: no state is lost if a process dies anywhere while it seals, or if the power is cut then. The next process
 /// continues.
 #[test]
 fn a_death_while_sealing_takes_no_state() {

@@ -182,8 +182,8 @@ fn a_false_one_changes_nothing() {
     check_states(store, source, 20);
 }
 
-/// Goal: nothing is wanted beyond the window, or beyond where the deltas lead. What the window passed meanwhile is
-/// not written.
+/// Goal: no state is wanted beyond the window, or beyond where the deltas lead. States that the window passed meanwhile
+/// are not written.
 #[test]
 fn the_window_bounds_them() {
     let source = source();

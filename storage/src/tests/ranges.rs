@@ -157,7 +157,8 @@ fn chunks_of_any_length_restore_a_state_above_the_trees_memory() {
     same_state(fixture.store(), source, 5);
 }
 
-/// Goal: if threads bring the same chunk, one adds it and the others learn that. No rows are lost or counted twice.
+/// Goal: if several threads bring the same chunk, one adds it, and the others learn that it is there. No rows are lost
+/// or counted twice.
 #[test]
 fn a_chunk_counts_once_whoever_brings_it() {
     let (source, _) = served();

@@ -79,7 +79,7 @@ fn content(store: &Store) -> Vec<(Column, Vec<u8>, Vec<u8>)> {
     rows
 }
 
-/// Goal: after a rollback the store equals one that never went further, even if the history is sealed, or its log has
+/// Goal: after a rollback the store equals one that never went further. The history may be sealed, or its log may have
 /// values that span the batch. The store continues, by the same batches or by others, with all states that it knows.
 #[test]
 fn a_store_that_was_rolled_back_is_as_one_that_never_went_on() {

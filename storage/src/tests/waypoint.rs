@@ -45,8 +45,8 @@ fn restore(store: &Store, source: &Store) -> Result<(), StorageError> {
     restore.finish(&Ancestry { headers: &headers, proof: &proof, genesis_proof: &genesis })
 }
 
-/// Goal: a validator's own consensus commits as sync does: what its quorum decides on another ledger than the
-/// waypoint's is not stored.
+/// Goal: a validator's own consensus commits as sync does: batches that its quorum decides on another ledger than the
+/// waypoint's are not stored.
 #[test]
 fn no_commit_leads_past_a_waypoint_on_another_ledger() {
     let (_source, made, waypoint) = source();
@@ -140,7 +140,7 @@ fn a_ledger_that_nobody_compared_is_refused_at_the_start() {
     assert!(matches!(error, StorageError::WrongWaypoint { .. }), "{error}");
 }
 
-/// Goal: a range delta brings all headers, and so that of the waypoint.
+/// Goal: a range delta brings all headers, and so the header of the waypoint.
 #[test]
 fn a_range_delta_passes_through_the_waypoint() {
     let (source, made, waypoint) = source();

@@ -1,7 +1,7 @@
 //! [`Follower`]: the thin driver that gives the engine a network, a clock, threads and a store.
 //!
-//! One task owns the engine: it hands in what arrives and does what comes out. Requests and jobs run beside it as tasks of one
-//! set, which ends with it. Jobs run to their end. Their writes are atomic.
+//! One task owns the engine: it hands arriving events to the engine and carries out the engine's effects. Requests and
+//! jobs run beside that task, as tasks of one set, which ends with it. Jobs run to their end. Their writes are atomic.
 
 mod run;
 
@@ -28,8 +28,9 @@ use crate::{
     work::Worker,
 };
 
-/// Limits of the queue of batches that the mesh assembled. Limits per peer go by the peer to credit, which is often the
-/// same for all batches. At most eight are ahead of the head; a batch that is lost here is fetched.
+/// Limits of the queue of batches that the mesh assembled. The limits per peer count a batch for the peer that gets its
+/// credit, often the same peer for all batches. At most eight batches are ahead of the head; a batch that this queue
+/// drops is fetched.
 const ANNOUNCEMENTS: FairLimits =
     FairLimits { peer_items_max: 16, peer_bytes_max: MESSAGE_BYTES_MAX, bytes_max: 128 << 20 };
 /// The follower half of sync. See the module.
@@ -39,7 +40,7 @@ pub struct Follower {
     worker: Arc<Worker>,
     engine: Mutex<Engine>,
     broadcasts: FairQueue,
-    /// Notifies the loop of effects that came from outside of it.
+    /// Notifies the loop that a call from outside the loop gave the engine something to do.
     poked: Notify,
 }
 
@@ -83,13 +84,13 @@ impl Follower {
         }))
     }
 
-    /// Announces that others assemble a batch, which will come by [`Follower::announce`]. It is not fetched before
-    /// `until`.
+    /// Announces a batch that others in this process assemble and hand to [`Follower::announce`]. The engine does not
+    /// fetch the batch before `until`.
     pub fn expect(&self, number: BatchNumber, until: Instant) {
         self.engine.lock().handle_expected(number, until);
     }
 
-    /// Reports that an expected batch does not come: it is fetched.
+    /// Reports that an expected batch will not come, so that the engine fetches it.
     pub fn give_up(&self, number: BatchNumber) {
         self.engine.lock().handle_given_up(number, Instant::now());
         self.poked.notify_one();
@@ -101,7 +102,7 @@ impl Follower {
         self.poked.notify_one();
     }
 
-    /// Takes a peer's claim that it has a batch, or soon will. The peer is asked if that is news.
+    /// Takes a peer's claim that it has a batch, or soon will. Asks the peer if the claim is news.
     pub fn hear_of(&self, peer: PeerId, number: BatchNumber) {
         if self.engine.lock().handle_rumour(peer, number, Instant::now()) {
             self.poked.notify_one();
@@ -136,17 +137,17 @@ impl Follower {
         self.engine.lock().status(Instant::now())
     }
 
-    /// Whether the node fetches missing history, because a connected peer keeps it.
+    /// Whether a connected peer keeps some of the missing history, which the node then fetches.
     pub fn is_backfilling(&self) -> bool {
         self.engine.lock().is_backfilling(Instant::now())
     }
 
-    /// The first batch whose past state is to be fetched, because a connected peer knows it; `None` without any.
+    /// The first batch whose past state is wanted; `None` while no connected peer knows a missing state.
     pub fn past_states_to_come(&self) -> Option<BatchNumber> {
         self.engine.lock().past_states_status(Instant::now()).map(|states| states.wanted_from)
     }
 
-    /// Warns once about every fork that this node's schedule lacks, while there is time to do something about it.
+    /// Warns once about every fork that this node's schedule lacks, while there is still time to act.
     fn hear(&self, peer: PeerId, forks: &Forks) {
         match self.store.hear_forks(forks) {
             Ok(unknown) => unknown.iter().for_each(|fork| {
@@ -160,7 +161,7 @@ impl Follower {
         }
     }
 
-    /// Returns what the hot cache of following holds, and how often it helped.
+    /// Returns the size of the follower's hot cache, and its hits and misses.
     pub fn hot_stats(&self) -> HotStats {
         self.worker.hot_stats()
     }
@@ -216,7 +217,7 @@ impl LearnedRecords {
         let costs = self.costs.map(|record| store.put_derived_record(COSTS_KEY, &record?));
         for written in scores.into_iter().chain(costs) {
             match written {
-                // Commits fail for the same reason, and that stops the node with the whole story.
+                // The next commit fails for the same reason, and its error stops the node.
                 Ok(()) | Err(StorageError::DiskLow { .. } | StorageError::Poisoned) => {}
                 Err(error) => {
                     tracing::warn!(%error, "cannot save peer scores or costs; a restart measures them anew");

@@ -20,11 +20,11 @@ use crate::{
     work::{Done, Job},
 };
 
-/// After a broadcast, the next one waits this many times as long as it took. So announcements get at most a quarter of
-/// the engine's time, however many come; requested answers get the rest.
+/// After the engine has handled a broadcast, the next broadcast waits for this many times the time that it took. So
+/// broadcasts get at most a quarter of the engine's time, and requested answers get the rest.
 const BROADCAST_REST: u32 = 3;
-/// The niceness of background threads: beside a thread of the head's work, one gets a tenth of a core. The node's end
-/// waits for them.
+/// The niceness of background threads: a background thread that competes with a thread of the head's work gets a tenth
+/// of a core. A node that stops waits for its background threads.
 const BACK_NICENESS: i32 = 10;
 /// How often changed scores and costs are written: a crash costs at most what was learned since.
 const SAVE_EVERY: Duration = Duration::from_secs(30);
@@ -42,7 +42,8 @@ pub(super) struct Driver<'a> {
     follower: &'a Follower,
     beside: JoinSet<TaskEnd>,
     requests: BTreeMap<RequestId, AbortHandle>,
-    /// The background threads, once a job needed them; `None` inside if the system grants none.
+    /// The background threads. The outer option is `None` until a job needs them, the inner one if the system grants
+    /// none.
     back: Option<Option<ThreadPool>>,
 }
 
@@ -66,7 +67,7 @@ impl<'a> Driver<'a> {
         Driver { follower, beside: JoinSet::new(), requests: BTreeMap::new(), back: None }
     }
 
-    /// Carries the engine's effects out and hands in what arrives, without end.
+    /// Carries out the engine's effects and hands arriving events to the engine, without end.
     pub(super) async fn drive(&mut self) -> Result<(), SyncError> {
         let follower = self.follower;
         let mut head = follower.store.watch_head();

@@ -24,7 +24,8 @@ use crate::{
     work::{Job, RestoreJob},
 };
 
-/// Maximum number of range answers in check at once. Each check uses all cores for its digests, so more would only take memory.
+/// Maximum number of range answers that are checked at once. Each check uses all cores for its digests, so more would
+/// only take memory.
 const CHECKS_MAX: usize = 2;
 
 /// Range answers that wait between the network and their check.
@@ -43,7 +44,7 @@ struct RangeAnswer {
 }
 
 impl CheckQueue {
-    /// Whether the answer for a key waits for its check or is in it.
+    /// Whether the answer for a key waits for its check or is being checked.
     pub(super) fn has(&self, key: &Key, running: &Running<Check>) -> bool {
         let Key::Range(first) = key else { return false };
         let waits = self.waiting.iter().any(|arrived| arrived.first == *first);
@@ -130,8 +131,8 @@ impl Engine {
     }
 
     /// Handles a refused range-delta chunk. A peer may keep its promises and still be unable to merge the deltas of a
-    /// long range. That breaks no promise, but the peer would refuse again, so it is asked for no range delta for a
-    /// while. If no other peer has the range delta, the node takes a shorter one or another way.
+    /// long range. Such a refusal breaks no promise, but the peer would refuse again. So for a while nothing asks that
+    /// peer for range deltas. If no other peer has the range delta, the node takes a shorter one or another way.
     fn range_delta_refused(&mut self, flight: &Flight, what: &str, fault: &Fault, now: Instant) {
         let Some(restore) = &self.restore else { return };
         tracing::info!(peer = %flight.peer.short(), what, %fault, "the peer cannot serve the range delta");
@@ -208,8 +209,8 @@ impl Engine {
         }
     }
 
-    /// Takes a range. While another peer's answer is in check, this one would matter only if that one is wrong, so it
-    /// is dropped.
+    /// Takes the answer to a range request. Drops it while another peer's answer is being checked, because this one
+    /// matters only if the other is wrong.
     fn take_range(
         &mut self,
         first: BatchNumber,
@@ -290,8 +291,8 @@ impl Engine {
         }
     }
 
-    /// Settles a wanted key: its answer is here. Peers that were late with it lose score, and rank lower until they
-    /// deliver again.
+    /// Settles a wanted key whose answer has arrived. Peers that were late with that answer lose score, and rank lower
+    /// until they deliver again.
     pub(super) fn settle(&mut self, key: &Key, now: Instant) {
         for peer in self.streams.settle(key, &mut self.effects) {
             self.streams.links.overtaken(&peer, now);

@@ -24,7 +24,7 @@ use crate::{
     work::{Job, ProvedEnds},
 };
 
-/// Names such an answer, for use in reasons.
+/// Names an answer about the ends of epochs, for use in reasons.
 pub(super) const EPOCH_ENDS: &str = "epoch ends";
 
 /// Answers that wait for their check. A peer has at most one here, and is not asked meanwhile.
@@ -94,7 +94,7 @@ impl Engine {
         let Some(summary) = self.unproven.remove(&peer) else { return Ok(()) };
         let claimed = summary.head.as_ref().map(|certificate| certificate.info.epoch);
         if has_moved && claimed.is_some_and(|epoch| epoch > self.trust.epoch()) {
-            // One answer does not cover the whole way.
+            // One answer may lead only part of the way to the summary's epoch.
             self.unproven.insert(peer, summary);
             self.heard.insert(peer);
             return Ok(());

@@ -20,7 +20,7 @@ impl ExpectedBatches {
         }
     }
 
-    /// Records that they gave the batch up.
+    /// Records that the others gave a batch up.
     pub(super) fn end(&mut self, number: BatchNumber) {
         self.0.remove(&number);
     }

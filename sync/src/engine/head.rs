@@ -39,7 +39,8 @@ struct PendingAnnouncement {
 pub(super) struct Announcements {
     /// Announcements by batch: at most one from each peer, those of proven peers first.
     waiting: BTreeMap<BatchNumber, Vec<PendingAnnouncement>>,
-    /// The last batch that passed its checks: a node that applies deltas hears of a batch again before it commits it.
+    /// The last batch that passed its checks: a node that applies deltas may hear of the batch again before it commits
+    /// that batch.
     passed: BatchNumber,
     /// The last batch that went on to execution. Its successor can be checked before it is committed.
     taken: BatchNumber,
@@ -62,7 +63,8 @@ impl Announcements {
         self.waiting.get(&number).is_some_and(|all| all.iter().any(|other| other.from == *from))
     }
 
-    /// Adds an announcement to those of other peers. If they are too many, a proven peer's evicts a stranger's.
+    /// Adds an announcement to those of other peers. Beyond [`ANNOUNCERS_MAX`] of them, a proven peer's announcement
+    /// evicts a stranger's.
     fn add(&mut self, announced: PendingAnnouncement) {
         let all = self.waiting.entry(announced.announcement.header.number).or_default();
         let place = all.partition_point(|other| other.is_proven >= announced.is_proven);
@@ -113,13 +115,12 @@ impl Announcements {
     }
 }
 
-/// Reads the epoch of an announcement's header, which follows number and parent. A long message need not be decoded for
-/// it.
+/// Reads the epoch of an announcement's header, which follows number and parent, without decoding a long message.
 fn epoch_of(payload: &[u8]) -> Option<Epoch> {
     payload.get(8 + 32..)?.first_chunk().map(|bytes| Epoch(u64::from_le_bytes(*bytes)))
 }
 
-/// Reads the batch of an announcement from its first bytes. Most announcements are refused by it alone.
+/// Reads the batch of an announcement from its first bytes. Most announcements are refused by this number alone.
 fn number_of(payload: &[u8]) -> Option<BatchNumber> {
     payload.first_chunk().map(|bytes| BatchNumber::new(u64::from_le_bytes(*bytes)))
 }
@@ -128,7 +129,7 @@ impl Engine {
     /// Takes an announcement, the cheap checks first. Returns whether the engine has to act on it.
     pub(super) fn heard_of(&mut self, from: PeerId, payload: Vec<u8>, now: Instant) -> bool {
         match number_of(&payload) {
-            // No sums with a number that anyone may have invented: it can be the highest possible.
+            // Nothing is added to this number: a peer may have invented it, and it can be the highest possible.
             Some(number) if self.head.since(number) > STALE_BATCHES => {
                 let reason = format!("announcement: batch {number} is far behind the head {}", self.head);
                 self.book.bench(&from, now, reason);
@@ -176,8 +177,8 @@ impl Engine {
     }
 
     /// Handles an announcement that shows a peer ahead. A peer announces a batch before it commits it, and may be an
-    /// epoch ahead, so only its next summary reports its own head. Returns whether to ask for one. However much a peer
-    /// announces, one request is open at a time.
+    /// epoch ahead, so only its next summary reports its own head. Returns whether to ask for that summary. However
+    /// much a peer announces, one request is open at a time.
     fn expect_more(&mut self, from: PeerId) -> bool {
         if self.streams.is_asked(&from) || !self.book.knows(&from) {
             return false;

@@ -1,12 +1,12 @@
 //! [`IgnoredOffers`]: snapshots that could not be fetched, and the peers that promised them.
 //!
 //! If a peer promises a snapshot and fails to send it, its snapshots are ignored for a while, twice as long each time.
-//! So offering many in turn holds a node up no longer than offering one. The peer may still serve batches, and keeps
-//! its score. An honest server that lacked time suffers no harm, and a node that needs it is back in a minute. A peer
-//! that cannot merge a range delta is asked for no range delta for a minute. A peer that delivered is also ignored for
-//! that minute if another way was faster, but never longer. Strangers' promises of a faster way can end a progressing
-//! restore, or batches in flight, but ever more seldom. Otherwise a liar that returns under a new key after each ban
-//! would keep a node from the batches that it could have.
+//! So offering many snapshots in turn delays a node no longer than offering one. The peer may still serve batches, and
+//! keeps its score. An honest server that lacked time suffers no harm, and a node that needs it is back in a minute. A
+//! peer that cannot merge a range delta is asked for no range delta for a minute. A peer that delivered is also ignored
+//! for that minute if another way was faster, but never longer. Strangers' promises of a faster way can end a
+//! progressing restore, or batches in flight, but ever more seldom. Otherwise a liar that returns under a new key after
+//! each ban would keep a node from the batches that it could have.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::{
 
 /// Length of the first pause.
 const FIRST: Duration = Duration::from_secs(60);
-/// Longest pause. For as long after a pause, the count of broken promises is remembered.
+/// Longest pause. The count of broken promises is remembered for this long after a pause.
 const LONGEST: Duration = Duration::from_secs(3_600);
 /// Maximum number of peers remembered. Beyond this, the peer whose pause ends first is forgotten.
 const PEERS_MAX: usize = 1_024;
@@ -34,7 +34,7 @@ pub(super) struct IgnoredOffers {
     /// ignored.
     unproved: BTreeMap<BatchNumber, Instant>,
     peers: BTreeMap<PeerId, Pause>,
-    /// Peers that cannot merge a range delta, and until when they are asked for none. Their snapshots count.
+    /// Peers that cannot merge a range delta, and until when they are asked for none. Their snapshots still count.
     unmerged: BTreeMap<PeerId, Instant>,
     /// Until when strangers' promises of a faster way count for nothing, and how often such a promise was followed in
     /// vain.

@@ -54,7 +54,7 @@ pub(super) struct CheckEpochs {
 #[derive(Debug)]
 pub(super) struct Prepare {
     pub(super) first: BatchNumber,
-    /// The work that it still has ahead.
+    /// The work that is still ahead for this range.
     pub(super) load: Load,
     pub(super) bytes: u64,
 }
@@ -63,7 +63,7 @@ pub(super) struct Prepare {
 #[derive(Debug)]
 pub(super) struct Execute {
     pub(super) first: BatchNumber,
-    /// The work that it still has ahead.
+    /// The work that is still ahead for this range.
     pub(super) load: Load,
     pub(super) bytes: u64,
     pub(super) from: PeerId,
@@ -72,7 +72,7 @@ pub(super) struct Execute {
 /// Commit of ranges.
 #[derive(Debug)]
 pub(super) struct Commit {
-    /// The work that they still have ahead.
+    /// The work that is still ahead for these ranges.
     pub(super) load: Load,
     pub(super) bytes: u64,
 }
@@ -124,10 +124,10 @@ pub(super) struct StorePast {
     pub(super) leaps: u64,
 }
 
-/// Check and store of a reverse delta of the backfill; without one, the job frees the memory for them.
+/// Check and store of a reverse delta of the backfill; without one, the job frees the memory for past states.
 #[derive(Debug)]
 pub(super) struct StoreStates {
-    /// Its request, when it arrived, and its bytes.
+    /// The reverse delta's request, its arrival and its bytes; `None` without one.
     pub(super) from: Option<(Flight, Instant, usize)>,
     /// Number of leaps of the head when the job began.
     pub(super) leaps: u64,
@@ -176,7 +176,8 @@ impl Running<RestoreTask> {
         })
     }
 
-    /// Whether the worker has an answer of this key. It has one answer with siblings, and one with code, at a time.
+    /// Whether the worker has an answer of this key. The worker has at most one answer with siblings, and one with
+    /// code.
     pub(super) fn has(&self, key: &Key) -> bool {
         self.answers().any(|answer| match (key, &answer.key) {
             (Key::Siblings(_), Key::Siblings(_)) => true,
@@ -221,7 +222,7 @@ pub(super) struct Jobs {
 
 /// The data kept for a job while it runs; its type is the kind of the job.
 pub(super) trait JobData: Sized {
-    /// Its field in the table.
+    /// This kind's field in the table.
     fn place(jobs: &mut Jobs) -> &mut Running<Self>;
 }
 

@@ -1,4 +1,5 @@
-//! A leap over batches by a restore, of a snapshot or a range delta: how it begins, and when it is given up as too slow.
+//! A leap over batches, by restoring a snapshot or a range delta: how a leap begins, and when it is given up as too
+//! slow.
 
 use std::time::Duration;
 
@@ -21,10 +22,10 @@ use crate::{
 const ROW_BYTES: f64 = 40.0;
 /// A restore's speed is judged after this many request deadlines.
 const PACE_DEADLINES: u32 = 3;
-/// A restore goes on unless it takes this many times as long as another way, plus the time in which that would show.
-/// The other way rests on promises.
+/// A restore goes on unless it takes this many times as long as another way, plus the time between two judgements. The
+/// other way's time rests on promises.
 const OUTPACED: f64 = 3.0;
-/// The same if the other way rests on measured rates.
+/// The factor of [`OUTPACED`] if the other way rests on measured rates.
 const OUTPACED_BY_PROVEN: f64 = 2.0;
 
 impl Engine {
@@ -49,8 +50,8 @@ impl Engine {
     }
 
     /// Whether a restore, at its measured rate, takes far longer than a way by peers that have delivered. Their rates
-    /// are no promises, so they are compared sooner, unless the policy pins the way. The rows stay, and the snapshot's
-    /// price is right from then on.
+    /// are measured and not promised, so this comparison comes sooner. With a pinned way, nothing is compared. The
+    /// restored rows stay, and the snapshot's price is right from then on.
     pub(super) fn is_outpaced_by_proven(&mut self, candidates: &[Candidate], now: Instant) -> bool {
         let is_free = self.config.mode == Mode::Auto;
         let Some(restore) = self.restore.as_mut().filter(|_| is_free) else { return false };
@@ -67,10 +68,10 @@ impl Engine {
         is_outpaced
     }
 
-    /// Returns the best way without the peers that serve the restore. Beside a range delta, other peers may have the
-    /// whole snapshot. Beside a progressing restore, strangers' promises count little: they are heard seldom, and all
-    /// together as one peer. A snapshot then counts only if two peers or a proven one offer it. No snapshot counts as
-    /// smaller than this one has shown to be.
+    /// Returns the best way without the peers that serve the restore. During a range delta, other peers may have the
+    /// whole snapshot. During a progressing restore, strangers' promises count little: they are taken seldom, and all
+    /// strangers count as one peer. A snapshot then counts only if two peers or a proven one offer it. No snapshot
+    /// counts as smaller than this one has shown to be.
     fn beside(&self, restore: &Bootstrap, candidates: &[Candidate], now: Instant) -> Plan {
         let number = restore.number();
         let mut others = candidates.to_vec();
@@ -102,8 +103,8 @@ impl Engine {
         }
     }
 
-    /// Begins a restore. Drops the batches in flight: even with them, the batches would take longer. A running commit
-    /// ends first.
+    /// Begins a restore. Drops the batches in flight: even with them, following batch by batch would take longer. A
+    /// running commit ends first.
     pub(super) fn leap(
         &mut self,
         number: BatchNumber,
@@ -145,7 +146,8 @@ impl Engine {
     ) -> f64 {
         let offered = candidates.iter().flat_map(|peer| &peer.snapshots);
         let offered = offered.filter(|offered| offered.number == number);
-        // An impossible size says nothing. It must not make ranges look so long that few are asked for at once.
+        // An impossible size says nothing. Such a size must not make ranges look so long that few are asked for at
+        // once.
         let rows =
             offered.filter_map(price::plausible_rows).max_by(f64::total_cmp).unwrap_or_default() * ROW_BYTES;
         match range_delta {

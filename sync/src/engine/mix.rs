@@ -2,10 +2,10 @@
 
 use crate::plan::RangeMode;
 
-/// Maximum number of batches of one mode's lead over its share that are made up for.
+/// Maximum lead of one mode over its share, in batches, that the other mode makes up for.
 const OWED_MAX: f64 = 1_024.0;
-/// If the share changes by more than this, one mode's lead is not made up for. It was right by what was known then. To
-/// make up for it would leave the peers of that mode without work for hundreds of batches.
+/// If the share changes by more than this, one mode's lead is not made up for. The lead was right by what was known
+/// then. Making up for it would leave that mode's peers without work for hundreds of batches.
 const SHARE_STEP: f64 = 0.1;
 
 /// The turns of both modes.
@@ -90,7 +90,7 @@ mod tests {
         assert!((6..=8).contains(&replayed), "{replayed} of 20 ranges");
     }
 
-    /// Goal: replay goes first with its head start, and nobody makes up for these batches. Then the share counts.
+    /// Goal: replay goes first with its head start, and deltas do not make up for these batches. Then the share counts.
     #[test]
     fn replay_has_the_first_batches() {
         let mut mix = Mix { head_start: 30.0, ..Mix::default() }.with_share(0.5);

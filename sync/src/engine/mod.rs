@@ -122,7 +122,7 @@ pub struct Engine {
     epoch_ends: Vec<Certificate>,
     /// Snapshots that could not be fetched, and the peers that promised them.
     ignored_offers: IgnoredOffers,
-    /// Upper bound on the batches of a range delta. It drops after one proved too long for this node.
+    /// Upper bound on the batches of a range delta. The bound drops after a range delta proved too long for this node.
     range_delta_max: u64,
     /// When that bound grows again; `None` at its maximum.
     range_delta_grows: Option<Instant>,
@@ -133,7 +133,7 @@ pub struct Engine {
     course: Course,
     /// The first batch and the head of each peer that keeps all parts that this node keeps.
     wholes: Vec<(BatchNumber, BatchNumber)>,
-    /// Until then, no peer counts as keeping all parts: a range with all parts was late.
+    /// Until this time, no peer counts as keeping all parts, because a range with all parts was late.
     wholes_rest: Option<Instant>,
     ratios: Ratios,
     stages: Stages,
@@ -279,7 +279,7 @@ impl Engine {
         }
     }
 
-    /// Takes the news that they gave that batch up.
+    /// Takes the news that the others gave an expected batch up.
     pub fn handle_given_up(&mut self, number: BatchNumber, now: Instant) {
         self.expected.end(number);
         self.turn(now);

@@ -29,9 +29,9 @@ use crate::{
 
 /// The work on a chunk besides its rows (its proof, its file), as bytes of rows.
 const CHUNK_WORK_BYTES: f64 = 256e3;
-/// Maximum number of audits that wait. Those of one commit share its deltas.
+/// Maximum number of audits that wait. The audits of one commit share that commit's deltas.
 const AUDITS_MAX: usize = 256;
-/// After this long without one that is too large, the bound on range deltas doubles.
+/// After this long without a range delta that is too large, the bound on range deltas doubles.
 const RANGE_DELTA_GROWS: Duration = Duration::from_secs(3_600);
 
 impl Engine {
@@ -308,9 +308,10 @@ impl Engine {
         }
     }
 
-    /// Abandons a takeover that cannot end. One that was too large is tried again once half of its batches are left, or
-    /// once the bound grows. Surplus unchanged rows cannot be traced to a chunk. Most likely they are in the chunk with
-    /// the most rows for its share of the paths, so its sender's snapshots are ignored for a while.
+    /// Abandons a takeover that cannot end. A takeover that was too large is tried again once half of its batches are
+    /// left, or once the bound grows. Surplus unchanged rows cannot be traced to a chunk. Most likely they are in the
+    /// chunk with the most rows for its share of the paths. So the snapshots of that chunk's sender are ignored for a
+    /// while.
     fn put_down(&mut self, why: AbandonReason, reason: &str, now: Instant) {
         let Some(number) = self.restore.as_ref().map(Bootstrap::number) else { return };
         tracing::info!(batch = %number, reason, "giving up the way to the snapshot; taking another way");

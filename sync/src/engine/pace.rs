@@ -1,7 +1,7 @@
 //! [`Pace`]: how fast the pipeline really works, compared with its prices, and so when it will reach the target.
 //!
 //! Prices say how different kinds of work compare, and which stage is the slowest. The last seconds show how long that
-//! really takes: the work done in them has a price too.
+//! work really takes, because the work done in them has a price too.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::plan::Load;
 const WINDOW: Duration = Duration::from_secs(10);
 /// Least time between samples: together they span the window.
 const STEP: Duration = Duration::from_millis(250);
-/// Before this much time nothing shows, and the price counts alone.
+/// Before this much time the samples show nothing, and the price counts alone.
 const SHOWS: Duration = Duration::from_secs(1);
 /// Least seconds to report while work is left.
 const LEAST_SECONDS: f64 = 0.01;
@@ -48,8 +48,8 @@ impl Pace {
         self.samples.clear();
     }
 
-    /// Seconds that the remaining work of price `left` takes, by how the time of the last seconds compares with the
-    /// price of their work.
+    /// Seconds that the remaining work takes. This is its price `left`, times the length of the samples' window, over
+    /// the price of the work done in that window.
     pub(super) fn seconds(&self, now: Instant, left: f64, price: impl Fn(&Load) -> f64) -> f64 {
         let shown = self.samples.front().and_then(|(at, before)| {
             let seconds = now.saturating_duration_since(*at).as_secs_f64();

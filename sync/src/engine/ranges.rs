@@ -16,14 +16,15 @@ use crate::{
     protocol::{Parts, RANGE_BATCHES_MAX, RANGE_BYTES_MAX, RangeRequest, Request},
 };
 
-/// A range is as long as what its peer delivers in this time. That is short beside a hedge, and long beside the cost of
-/// a request.
+/// A range has as many bytes as its peer delivers in this time. That is short compared with a hedge, and long compared
+/// with the cost of a request.
 const PIECE_SECONDS: f64 = 0.25;
 /// Least compressed bytes of a range.
 const PIECE_BYTES_MIN: f64 = 128e3;
 /// Number of next batches whose average decides the length of a range.
 const LOOK_BATCHES: u64 = 64;
-/// Maximum number of ranges that wait for a peer with room. The length of more would be outdated when their turn comes.
+/// Maximum number of ranges that wait for a peer with room. Further ranges would have an outdated length when their
+/// turn comes.
 const WAITING_RANGES: usize = 4;
 /// Beside ranges of deltas, a range that is replayed is executed in about this time.
 const REPLAY_SECONDS: f64 = 0.5;
@@ -34,8 +35,8 @@ const HEAD_START_SECONDS: f64 = 0.5;
 const WHOLE_BATCHES: u64 = 64;
 /// How long deltas come alone, after a peer that claims to have the other parts was late.
 const WHOLE_REST: Duration = Duration::from_secs(30);
-/// Other ranges are lent to peers with deltas while fewer ranges of deltas than this are requested: while one is in
-/// flight, the next is requested.
+/// Ranges to replay are lent to peers with deltas while fewer ranges of deltas than this are requested. So while one is
+/// in flight, the next is already requested.
 const LENT_MAX: usize = 2;
 
 impl Engine {
@@ -99,8 +100,8 @@ impl Engine {
         self.pipeline.set_whole(first, is_whole || mode == RangeMode::Replay || !self.config.history);
     }
 
-    /// Whether deltas come with the other parts that the node keeps: near the target, if a peer has them. Further back
-    /// the head comes first, and the backfill fetches those parts.
+    /// Whether deltas are requested with the other parts that the node keeps: near the target, if a peer has these
+    /// parts. Further back the head comes first, and the backfill fetches the other parts.
     fn comes_whole(&self, first: BatchNumber, last: BatchNumber) -> bool {
         self.is_near(last) && self.are_whole(first)
     }
@@ -152,7 +153,7 @@ impl Engine {
         to_boundary(first, 1 << count.ilog2())
     }
 
-    /// Maximum number of batches of a range beside ranges in the other mode: those must not wait for it for long.
+    /// Maximum number of batches of a range in a mix: ranges in the other mode must not wait long for this one.
     fn mixed_batches_max(&self, mode: RangeMode, first: BatchNumber) -> u64 {
         match (self.mix, mode) {
             (Some(_), RangeMode::Replay) => (REPLAY_SECONDS / self.replay_seconds(first).max(1e-6)) as u64,
@@ -206,7 +207,8 @@ impl Engine {
         }
     }
 
-    /// Whether a range waits for a peer that has all of its parts, and none is left: then its deltas alone will do.
+    /// Whether a range waits for a peer with all of its parts, although no such peer is left. Its deltas alone are then
+    /// enough.
     fn lost_whole(&self, first: BatchNumber, mode: RangeMode) -> bool {
         let asked_whole = mode == RangeMode::Delta && self.streams.needs_whole(&Key::Range(first));
         asked_whole && !self.are_whole(first) && self.may_turn(first, |streams, key| streams.is_waiting(key))
@@ -225,9 +227,9 @@ impl Engine {
         }
     }
 
-    /// Executes the range that everything else waits for if its deltas fail to come. Either no peer has room for the
-    /// request or the answer is late, and a peer that lacks its deltas serves its bodies. Call this when no other peer
-    /// can be asked. Returns whether the range is now replayed.
+    /// Executes the range that everything else waits for, if its deltas fail to come and a peer without these deltas
+    /// serves its bodies. Deltas fail to come if no peer has room for the request, or the answer is late. Call this
+    /// when no other peer can be asked. Returns whether the range is now replayed.
     pub(super) fn take_over(&mut self, candidates: &[Candidate], now: Instant) -> bool {
         let may = self.may_change(Mode::Replay);
         let awaited = self.pipeline.awaited().filter(|_| may);
@@ -247,9 +249,9 @@ impl Engine {
         takes
     }
 
-    /// If the awaited range was requested with all its parts and is late, asks a peer that keeps less for its deltas
-    /// alone. With `proven`, asks only a peer that has delivered. So a peer that claims everything and sends nothing
-    /// delays the head once. Returns whether it asks.
+    /// Asks a peer that keeps less for the awaited range's deltas alone, if that range was requested with all its parts
+    /// and is late. With `proven`, asks only a peer that has delivered. So a peer that claims everything and sends
+    /// nothing delays the head once. Returns whether it asks.
     pub(super) fn take_alone(&mut self, candidates: &[Candidate], proven: bool, now: Instant) -> bool {
         let Some(first) =
             self.pipeline.awaited().filter(|first| self.streams.needs_whole(&Key::Range(*first)))
@@ -276,9 +278,9 @@ impl Engine {
         takes
     }
 
-    /// Runs [`Engine::take_over`] before the next stranger is asked for what the last one owes. It does so if a proven
-    /// peer has the bodies and no proven one has the deltas. All strangers may be one peer: under ever new keys it
-    /// would hold this range up again and again.
+    /// Runs [`Engine::take_over`] before the next stranger is asked for the range that the last one did not send. Does
+    /// so only if a proven peer has the bodies and no proven peer has the deltas. All strangers may be one peer: under
+    /// ever new keys it would hold this range up again and again.
     pub(super) fn take_over_from_strangers(&mut self, candidates: &[Candidate], now: Instant) -> bool {
         let Some(first) =
             self.pipeline.awaited().filter(|first| !self.streams.is_waiting(&Key::Range(*first)))

@@ -195,8 +195,8 @@ impl Engine {
         }
     }
 
-    /// Seconds to the target: the work ahead at the pipeline's pace, after the rows of a restore. `None` while nobody
-    /// can tell: no peer is connected, or none has the next batch.
+    /// Seconds to the target: the work ahead at the pipeline's pace, after the rows of a restore. `None` while the time
+    /// is unknown, because no peer is connected or none has the next batch.
     fn eta_seconds(&self, snapshot: Option<&SnapshotStatus>, now: Instant) -> Option<f64> {
         let plan = match &self.restore {
             Some(restore) => restore.behind.as_ref().or(self.plan.as_ref())?,

@@ -7,9 +7,10 @@ use slipstream_network::PeerId;
 use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
-/// How long a peer may take to commit a batch that it announced before it is asked again. The pause doubles each time.
+/// First pause before a peer is asked again about a batch that it announced and may not have committed yet. The pause
+/// doubles each time.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How often a peer is asked about one batch: its word costs it nothing.
+/// How often a peer is asked about one batch, because an announcement costs the peer nothing.
 const ASKS_MAX: u32 = 5;
 
 #[derive(Debug)]
@@ -19,7 +20,7 @@ struct Rumour {
     asks: u32,
 }
 
-/// See the module. One for each peer at most.
+/// See the module. At most one rumour for each peer.
 #[derive(Debug, Default)]
 pub(super) struct Rumours(BTreeMap<PeerId, Rumour>);
 

@@ -19,11 +19,11 @@ use crate::{
 
 /// A gap is surveyed if more than this many of its batches lie behind the last known header.
 const GAP_MIN: u64 = 16;
-/// It is surveyed again once the unknown part exceeds one batch in this many: the target moves.
+/// A gap is surveyed again once the unknown part exceeds one batch in this many, because the target moves.
 const UNKNOWN_SHARE: u64 = 8;
 /// In a gap of at most this many batches nothing waits for the survey: its first ranges are as good as any other way.
 const WAIT_GAP_MIN: u64 = 64;
-/// How long the first plan waits for it.
+/// How long the first plan waits for the survey.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Number of headers at even distances along the gap.
 const EVEN_HEADERS: u64 = 16;

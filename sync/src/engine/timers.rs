@@ -56,8 +56,8 @@ impl Timers {
         Timer::ALL.iter().copied().filter_map(|timer| Some((self.get(timer)?, timer))).min()
     }
 
-    /// Sets a timer. A time that is over has had its turn and now waits for an event. Otherwise it would wake the
-    /// engine for ever.
+    /// Sets a timer. Ignores a time that has passed: the engine has acted on it, and now waits for an event. Otherwise
+    /// the timer would wake the engine for ever.
     fn set(&mut self, timer: Timer, at: Option<Instant>, now: Instant) {
         self.0[timer as usize] = at.filter(|at| *at > now);
     }

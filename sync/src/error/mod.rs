@@ -18,7 +18,7 @@ pub enum SyncError {
     /// The store failed, or holds content that it must not.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// This node's execution differs from what a quorum certified.
+    /// This node's execution gives another result than a quorum certified.
     #[error(
         "batch {number} is certified, but executing it here gives another {field}: this node's program or state is \
         wrong; keep the data directory for a report, and bootstrap a new one from a snapshot"
@@ -138,10 +138,10 @@ pub enum Fault {
     /// The bytes do not have the format.
     #[error(transparent)]
     Codec(#[from] CodecError),
-    /// It breaks the rules, or its proof fails.
+    /// The answer breaks the rules, or its proof fails.
     #[error(transparent)]
     Violation(#[from] Violation),
-    /// Its signers, if any, are validators that this node does not know yet.
+    /// The answer's signers, if any, are validators that this node does not know yet.
     #[error(transparent)]
     Unverified(TrustError),
 }
@@ -149,7 +149,8 @@ pub enum Fault {
 /// Why a certificate was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TrustError {
-    /// Nobody can tell yet. It is no lie: ask for the epoch ends from the known epoch on, and check again.
+    /// The certificate's epoch is not known yet, which is no lie. Ask for the epoch ends from the known epoch on, and
+    /// check again.
     #[error("batch {number} belongs to epoch {epoch}, but the validators are known only up to epoch {known}")]
     UnknownEpoch {
         /// Number of the certified batch.

@@ -3,11 +3,11 @@
 use slipstream_network::PeerId;
 use slipstream_types::Digest;
 
-/// One request in this many explores.
+/// One in this many requests explores.
 pub(super) const ONE_IN: u64 = 16;
 
-/// Draws, from its seed, one place in every [`ONE_IN`] requests, so that peers cannot know which requests test them. The seed is the
-/// node's secret, and no draw reveals another.
+/// Draws, from its seed, which one of every [`ONE_IN`] requests explores, so that peers cannot know which requests test
+/// them. The seed is the node's secret, and no draw reveals another.
 #[derive(Debug)]
 pub(super) struct Explorer {
     seed: u64,
@@ -44,7 +44,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a key that ranks first under one secret is one of many under the next, so nobody can grind for it.
+    /// Goal: a key that ranks first under one secret is one of many under the next, so grinding for such a key gains
+    /// nothing.
     #[test]
     fn a_place_is_worth_nothing_under_another_secret() {
         let keys: Vec<_> = (0..=255).map(|id| PublicKey([id; 32])).collect();

@@ -176,7 +176,7 @@ impl PeerBook {
         });
     }
 
-    /// Marks a peer's summary as outdated: it probably has more than that says.
+    /// Marks a peer's summary as outdated: the peer probably has more than its summary says.
     pub(crate) fn expire(&mut self, id: &PeerId) {
         if let Some(peer) = self.peers.get_mut(id) {
             peer.summary_at = None;
@@ -240,8 +240,8 @@ impl PeerBook {
         self.changed = true;
     }
 
-    /// Pauses a peer for an answer that was late, lost or refused. Returns how long. While the pause lasts, earlier
-    /// requests may fail for the same reason, which does not extend it.
+    /// Pauses a peer for an answer that was late, lost or refused. Returns the length of the pause. Requests sent
+    /// earlier may fail for the same reason during the pause; such a failure does not extend it.
     pub(crate) fn bench(&mut self, id: &PeerId, now: Instant, reason: String) -> Duration {
         let Some(peer) = self.peers.get_mut(id) else { return Duration::ZERO };
         let paused = peer.benched_until.filter(|until| *until > now && peer.failures_in_row > 0);
@@ -261,8 +261,8 @@ impl PeerBook {
         until.saturating_duration_since(now)
     }
 
-    /// Pauses a peer that is too busy for what it offers. That is no failure. A peer that is busy again and again rests longer than it
-    /// asks for, and ranks by what it delivers. See [`Service`].
+    /// Pauses a peer that is too busy for what it offers. Being busy is no failure. A peer that is busy again and again
+    /// rests longer than it asks for, and ranks by what it delivers. See [`Service`].
     pub(crate) fn busy(
         &mut self,
         id: &PeerId,
@@ -281,7 +281,7 @@ impl PeerBook {
         peer.last_reason = Some((reason, now));
     }
 
-    /// Pauses a peer whose answer cannot be judged yet. It never shortens a longer pause.
+    /// Pauses a peer whose answer cannot be judged yet. This pause never shortens a longer one.
     pub(crate) fn unjudged(&mut self, id: &PeerId, now: Instant, reason: String) {
         if let Some(peer) = self.peers.get_mut(id) {
             peer.benched_until = peer.benched_until.max(Some(now + UNJUDGED_PAUSE));
@@ -345,7 +345,8 @@ impl Peer {
         }
     }
 
-    /// Changes the score and records by how much, apart from what time alone did since the last change.
+    /// Changes the score and records the change in points. A fading of a point or more since the last change is
+    /// recorded apart.
     fn change(&mut self, now: Instant, cause: Cause, change: impl FnOnce(&mut Score) -> String) {
         let before = self.score.points(now);
         let faded = before - self.points;

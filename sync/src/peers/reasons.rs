@@ -22,7 +22,7 @@ pub(super) enum Cause {
     Failed,
     /// Execution showed how useful its hints were.
     Hints,
-    /// Its head moved against the best one.
+    /// Its head fell behind the best head, or caught up with it.
     Head,
 }
 

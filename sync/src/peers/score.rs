@@ -10,8 +10,8 @@
 //! score       = freshness * (200 + (measured - 200) * weight / (weight + 1))
 //! ```
 //!
-//! The weight is the number of judged requests. It and all sums halve every [`HALF_LIFE`], so a peer that is not
-//! measured any more returns to the score of an unknown one.
+//! The weight is the number of judged requests. The weight and all sums halve every [`HALF_LIFE`], so a peer that is
+//! not measured any more returns to the score of an unknown one.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::work::HintUse;
 
-/// Half-life of a measurement. It is long enough for a stable order, and short enough that a mended peer comes back.
+/// Half-life of a measurement. This is long enough for a stable order, and short enough that a mended peer comes back.
 pub(crate) const HALF_LIFE: Duration = Duration::from_secs(300);
 /// The points of an unknown peer. Low, so that fresh identities do not displace a peer that works.
 pub(crate) const UNKNOWN: f64 = 200.0;
@@ -33,7 +33,7 @@ const SLOW: f64 = 2.0;
 const LAG_FREE: u64 = 8;
 /// Batches behind, beyond [`LAG_FREE`], that halve the score.
 const LAG_HALF: f64 = 100.0;
-/// Number of reads that weigh as much as knowing nothing about a peer's hints.
+/// Weight, in reads, of the match of one half that is presumed before a peer's hints are known.
 const READS_UNKNOWN: f64 = 1_000.0;
 /// A restored sum above this was not written by this program.
 const SUM_MAX: f64 = 1e18;

@@ -1,4 +1,4 @@
-//! [`Service`]: whether a peer delivers what it claims to serve, or is busy whenever it is asked for it.
+//! [`Service`]: whether a peer delivers what it claims to serve, or is busy whenever a request asks for that.
 //!
 //! An honest server may be busy, which is neither a failure nor a reason for a ban. But a peer that offers something
 //! and is always busy costs a turn each time. So it rests longer each time, and ranks by how often it delivered. Once

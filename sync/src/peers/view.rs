@@ -164,9 +164,9 @@ impl PeerBook {
         ranked.into_iter().map(|(_, _, candidate)| candidate).collect()
     }
 
-    /// Picks the peer for a request among ranked candidates. It takes the best one, but once in [`super::explore::ONE_IN`]
-    /// requests one that is unknown or was not measured for long. So a better peer is found, and many unknown ones cost
-    /// only that share. An `urgent` request, which everything else waits for, explores no peer.
+    /// Picks the peer for a request among ranked candidates: the best one, but in one of [`super::explore::ONE_IN`]
+    /// requests a peer that is unknown or was last measured long ago. So a better peer is found, and many unknown peers
+    /// cost only that share of requests. An `urgent` request, which everything else waits for, explores no peer.
     pub(crate) fn choose(&mut self, now: Instant, serving: &[Candidate], urgent: bool) -> Option<Candidate> {
         let best = serving.first()?;
         if urgent {
@@ -181,7 +181,7 @@ impl PeerBook {
     }
 
     /// The peers' status for operators. `history` says whether this node keeps history, which decides the peers that
-    /// serve suitable deltas. `part` returns what a peer that may be asked is asked for.
+    /// serve suitable deltas. `part` returns the mode of a peer that may be asked, and the reason for that mode.
     pub(crate) fn statuses(
         &self,
         now: Instant,

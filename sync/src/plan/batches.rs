@@ -50,7 +50,7 @@ impl Planner<'_> {
         Some(mixed.or_else(|| self.replacing(target, &way)).unwrap_or(way))
     }
 
-    /// The way when everything is requested: it prices what is left of it.
+    /// The way when everything is requested: its price covers the work that is left.
     pub(super) fn under_way(&self) -> BatchWay {
         let Inputs { in_flight: WorkInFlight { load, awaited, .. }, peers, current, is_mixed, .. } =
             *self.inputs;

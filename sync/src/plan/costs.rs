@@ -150,7 +150,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Goal: a presumed cost lasts no longer than it takes to measure one, and a tiny job changes next to nothing.
+    /// Goal: a presumed cost lasts only until it is measured, and a tiny job changes next to nothing.
     #[test]
     fn measurements_replace_what_was_presumed() {
         let mut measured = MeasuredCosts::new(Costs::presumed(2.0));

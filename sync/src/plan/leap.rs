@@ -73,9 +73,9 @@ impl Leap {
 }
 
 impl Planner<'_> {
-    /// Returns the plan for a snapshot or a range delta, if the policy pins it or it is much cheaper than the batches
-    /// one by one. A leap drops batches that arrived. So it must then be cheaper than what is left of them, and vouched
-    /// for.
+    /// Returns the plan for a leap (a snapshot or a range delta), if the policy pins the leap or it is much cheaper
+    /// than batch by batch. A leap drops batches that arrived. So a leap must then be cheaper than the work that is
+    /// left on them, and vouched for.
     pub(super) fn leap(&self, target: BatchNumber, way: Option<&BatchWay>) -> Option<Plan> {
         let Inputs { head, asked, in_flight, peers, .. } = *self.inputs;
         let gap = target.since(head);
@@ -141,8 +141,8 @@ impl Planner<'_> {
         )
     }
 
-    /// Returns the snapshot to restore, with its cost. A begun restore goes on while a peer serves it. Otherwise it is
-    /// the best peer's newest: if the highest won, the boldest claim would decide.
+    /// Returns the snapshot to restore, with its cost. A begun restore goes on while a peer serves it. Otherwise
+    /// returns the best peer's newest snapshot: if the highest won, the boldest claim would decide.
     pub(super) fn snapshot_at(&self, target: BatchNumber) -> Option<Leap> {
         let Inputs { head, peers, begun, costs, machine, .. } = *self.inputs;
         let fits = |number: BatchNumber| number > head;
@@ -177,8 +177,8 @@ impl Planner<'_> {
             .or_else(|| from(BatchNumber::GENESIS, false))
     }
 
-    /// Rows and bytes of a snapshot: the median of its peers' plausible claims, so that one liar decides nothing. If a
-    /// lone peer offers it, it counts at least as the median of all offers, because states do not shrink.
+    /// Rows and bytes of a snapshot: the median of its peers' plausible claims, so that one liar decides nothing. A
+    /// snapshot that a lone peer offers counts at least as the median of all offers, because states do not shrink.
     fn offered_size(&self, number: BatchNumber) -> (f64, f64) {
         let peers = self.inputs.peers;
         let told = told_rows(peers, Some(number));
@@ -200,7 +200,8 @@ impl Planner<'_> {
         let touched = touched_rows(course.amount(head, number).changes / ROW_BYTES, rows);
         let rows = price::range_delta(touched * ROW_BYTES, number.since(head), costs, machine.cores, rate);
         let leap = Leap { number, rows, tail: self.tail(number, target) };
-        // If rows change again and again, this overestimates them. So a policy that pins the range delta has it tried.
+        // If rows change again and again, this overestimates them. So a policy that pins the range delta tries it
+        // anyway.
         let may_be_served = touched <= range_delta::ROWS_MAX as f64 || self.policy.mode == Mode::RangeDelta;
         may_be_served.then_some(leap)
     }
@@ -249,8 +250,8 @@ impl Planner<'_> {
     }
 
     /// Whether the node may start over from a snapshot. A node with a ledger does so only beside a peer that keeps
-    /// batches. An archive keeps none: it cannot tell whether others have the next batches, and behind its snapshot the
-    /// node would lack a peer to follow.
+    /// batches. An archive keeps no batches, so it does not show whether other peers have the next ones. Behind an
+    /// archive's snapshot, the node would lack a peer to follow.
     pub(super) fn may_restore(&self) -> bool {
         let is_empty = self.inputs.head == BatchNumber::GENESIS;
         self.allows(Mode::Snapshot) && (is_empty || self.inputs.peers.iter().any(Candidate::keeps_batches))

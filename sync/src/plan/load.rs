@@ -7,7 +7,8 @@ use super::{RangeMode, course::Amount};
 const BATCH_BYTES: f64 = 500.0;
 /// Gas equivalent of a batch without transactions: its system calls, and its comparison with its header.
 const BATCH_GAS: f64 = 100e3;
-/// The same in bytes of changes: the write of its header and of its entry in the accumulator.
+/// Equivalent of a batch without changes, in bytes of changes: the write of its header and of its entry in the
+/// accumulator.
 const BATCH_CHANGES: f64 = 6e3;
 
 /// Compression ratios of the parts of batches: compressed over uncompressed bytes, as seen lately.

@@ -217,7 +217,7 @@ const LEAP_SECONDS: f64 = 2.0;
 const SWITCH: f64 = 0.8;
 /// To drop requested ranges for the other mode, that mode must take less than this share of the time.
 const REPLACE: f64 = 0.6;
-/// And it must save at least this much: near the end a request takes as long.
+/// To drop requested ranges, the other mode must also save at least this much: near the end a request takes as long.
 const REPLACE_SECONDS: f64 = 0.5;
 /// Both modes at once must take less than this share of the cheaper mode's time; `STAY_MIXED` applies once they are
 /// mixed.
@@ -227,11 +227,11 @@ const STAY_MIXED: f64 = 0.9;
 pub const RANGE_DELTA_BATCHES_MAX: u64 = slipstream_types::limits::HEADERS_MAX as u64;
 /// Decides the next step.
 ///
-/// Every way is priced from the committed head to the target, including all work in flight: what was fetched costs no
+/// Every way is priced from the committed head to the target, including all work in flight: fetched ranges cost no
 /// network any more. In the policy, `replay`, `delta`, `snapshot` and `range_delta` pin their way. A pinned snapshot or
 /// range delta is taken if one is ahead; the batches after it follow as with `auto`. If none is available, the reason
-/// says why. `auto` takes the cheapest allowed way. If no peer keeps the next batch, a snapshot is the only way on. It
-/// is then taken at any price, unless a pinned mode excludes snapshots.
+/// says why. `auto` takes the cheapest allowed way. If no peer keeps the next batch, a snapshot is the only way on. A
+/// snapshot is then taken at any price, unless a pinned mode excludes snapshots.
 pub fn decide(policy: &SyncConfig, inputs: &Inputs<'_>) -> Plan {
     Planner { policy, inputs }.decide()
 }

@@ -27,7 +27,7 @@ pub enum PeerMode {
 }
 
 impl PeerMode {
-    /// The name under which it is serialized.
+    /// The mode's serialized name.
     pub fn name(self) -> &'static str {
         match self {
             PeerMode::Replay => "replay",

@@ -159,7 +159,8 @@ pub fn plausible_rows(offered: &SnapshotOffer) -> Option<f64> {
     is_true.then_some(rows)
 }
 
-/// How many of `rows` rows some updates touch, if each row is equally likely: an upper bound for a range delta.
+/// Number of rows, out of `rows`, that `updates` updates touch if each row is equally likely: an upper bound for a
+/// range delta.
 pub fn touched_rows(updates: f64, rows: f64) -> f64 {
     if rows <= 0.0 { updates } else { rows * (1.0 - (-updates / rows).exp()) }
 }

@@ -35,7 +35,7 @@ impl Way {
         }
     }
 
-    /// The name under which it is serialized.
+    /// The way's serialized name.
     pub fn name(self) -> &'static str {
         match self {
             Way::Replay => "replay",
@@ -48,7 +48,7 @@ impl Way {
 }
 
 impl Plan {
-    /// The way that it takes; `None` if it follows nothing.
+    /// The way that this plan takes; `None` if the plan follows nothing.
     pub(crate) fn way(&self) -> Option<Way> {
         match self.step {
             PlanStep::Idle | PlanStep::Stuck => None,

@@ -28,7 +28,7 @@ pub const RANGE_BATCHES_MAX: u32 = 1024;
 pub const CHUNK_BYTES_MAX: u32 = 4 << 20;
 /// Maximum number of codes in one request.
 pub const CODES_MAX: usize = 64;
-/// Maximum number of places of a state in one request; those of a usual state fill a request.
+/// Maximum number of places of a state in one request; this many places of a usual state fill the request.
 pub const PLACES_MAX: usize = 256;
 /// Maximum number of hashes in one answer about places: about 70 KB.
 pub const SUBTREE_HASHES_MAX: usize = 1_024;

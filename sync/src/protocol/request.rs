@@ -160,8 +160,8 @@ pub fn answer_bytes_expected(request: &[u8]) -> usize {
     request.map_or(0, |request| request.answer_bytes_expected())
 }
 
-/// Asks for a chunk of a range delta. It ends at `last`, or where one change more would pass `bytes_max`; an answer that ends
-/// earlier breaks the protocol. See [`crate::range_delta`].
+/// Asks for a chunk of a range delta. The chunk ends at `last`, or where one more change would pass `bytes_max`; an
+/// answer that ends earlier breaks the protocol. See [`crate::range_delta`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RangeDeltaRequest {
     /// The batch after which changes count; at or below the asker's head.
@@ -176,7 +176,8 @@ pub struct RangeDeltaRequest {
     pub bytes_max: u32,
 }
 
-/// Asks what some places of the state after a batch hold. The answer opens each place by `levels` levels.
+/// Asks for the subtrees at some places of the state after a batch. A place is a path prefix, and the answer opens each
+/// by `levels` levels.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SubtreesRequest {
     /// The batch, up to the server's head.
@@ -218,12 +219,12 @@ impl Parts {
     /// The hints. A batch may lack them.
     pub const HINTS: Parts = Parts(8);
 
-    /// The parts of both.
+    /// The parts of this and of `other` together.
     pub const fn with(self, other: Parts) -> Parts {
         Parts(self.0 | other.0)
     }
 
-    /// Whether all of `other` is in it.
+    /// Whether this has all parts of `other`.
     pub const fn has(self, other: Parts) -> bool {
         self.0 & other.0 == other.0
     }

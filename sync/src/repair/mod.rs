@@ -6,9 +6,9 @@
 //!                                 └──────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! It runs while the node starts, before anything else uses the store. The node then neither serves nor follows, so the wrong state
-//! leaves nothing cached behind. [`RepairRecord`] gives the reason, and ensures that a batch is repaired once: a second difference is
-//! this program's fault.
+//! The repair runs while the node starts, before anything else uses the store. The node does not serve or follow
+//! meanwhile, so no cache holds rows of the wrong state. [`RepairRecord`] gives the reason, and ensures that a batch is
+//! repaired once: a second difference is this program's fault.
 
 mod peers;
 mod question;
@@ -30,8 +30,8 @@ use crate::SyncError;
 pub const REPAIR_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Repairs the rows of an opened store with the help of a transport's peers, as long as one of them answers within
-/// `patience`. Bans peers that lie. The same write notes the repair in the store's record. So a later loss cannot make
-/// the next incident at the same batch look like the first.
+/// `patience`. Bans peers that lie. The same write notes the repair in the store's record. Otherwise the note could be
+/// lost alone, and the next incident at the same batch would look like the first.
 ///
 /// # Errors
 /// [`SyncError::Unrepaired`] if no peer answered for that long. [`SyncError::Storage`] if the store fails or too much

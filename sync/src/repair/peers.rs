@@ -17,7 +17,7 @@ const OF_PEER_MAX: usize = 2;
 /// First rest of a peer that is late or not there; it doubles each time.
 const REST: Duration = Duration::from_secs(3);
 const REST_MAX: Duration = Duration::from_secs(60);
-/// How long a peer rests that does not keep the requested state, or failed.
+/// How long a peer rests if it does not keep the requested state, or failed.
 const NOT_KEPT_REST: Duration = Duration::from_secs(20);
 /// Bounds of the rest that a busy peer asks for.
 const BUSY_REST_LEAST: Duration = Duration::from_millis(100);
@@ -96,8 +96,8 @@ impl Peers {
         known.late = known.late.saturating_sub(usize::from(was_late));
     }
 
-    /// Records a peer's answer. Returns whether that is a reason to be patient; it is none from a peer that ever gave
-    /// less on purpose.
+    /// Records a peer's answer. Returns whether the answer extends the repair's patience: not if the peer ever opened
+    /// less than it was asked for.
     pub(super) fn gave(&mut self, peer: PeerId) -> bool {
         let known = self.known.entry(peer).or_default();
         (known.failures, known.silences, known.said) = (known.failures / 2, 0, None);

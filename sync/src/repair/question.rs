@@ -121,8 +121,8 @@ fn add_places(
     Ok(None)
 }
 
-/// As [`add_places`], for codes. They must be those that this peer was asked for. Otherwise a peer could make another,
-/// which is asked for these codes, look like a liar.
+/// As [`add_places`], for codes. The codes must be those that this peer was asked for. Otherwise a peer could make
+/// another peer, which is asked for these codes, look like a liar.
 fn add_codes(repair: &mut Repair, hashes: &[Digest], answer: &[u8]) -> Result<Option<String>, StorageError> {
     let codes = match codec::decode::<Codes>("codes", answer, ANSWER_BYTES_MAX) {
         Ok(codes) if codes.codes.len() == hashes.len() => codes.codes,

@@ -122,7 +122,7 @@ pub(super) fn proved_by(store: &Store, request: &Request) -> Option<BatchNumber>
 }
 
 impl SharedRequest {
-    /// Its key in the cache.
+    /// The part's key in the cache.
     pub(super) fn key(&self) -> Result<Key, ServeError> {
         Ok(bytes(self)?.into())
     }
@@ -178,7 +178,8 @@ impl SharedRequest {
 
     /// Completes the part to an answer. A range has the batch's own certificate if the store keeps it. Otherwise it has
     /// the latest one, which covers the batch too and changes. So the cached part excludes the certificate and its
-    /// proof. They come first in a [`crate::protocol::Range`], and BCS encodes fields one behind the other.
+    /// proof. Both can be put before the part: they are the first fields of a [`crate::protocol::Range`], and BCS
+    /// encodes fields one after the other.
     pub(super) fn answer(&self, store: &Store, part: &Part) -> Result<Payload, ServeError> {
         let first = match self {
             SharedRequest::Range(RangeRequest { first, .. }) => *first,
@@ -342,8 +343,8 @@ fn offer(store: &Store, number: BatchNumber, passing: Option<BatchNumber>) -> Re
     })
 }
 
-/// Makes the answer about the ledger's origin. A node that began from a snapshot knows only the headers from those on
-/// that came with it.
+/// Makes the answer about the ledger's origin. A node that began from a snapshot knows no headers before those that
+/// came with the snapshot.
 fn origin(store: &Store, number: BatchNumber) -> Result<Origin, ServeError> {
     // This check comes first, because the genesis is long.
     let info = store.ledger_info(number)?.ok_or_else(|| not_kept("header", number))?;

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 /// Approximate bytes of memory that an entry takes besides its key and its content.
 const ENTRY_BYTES: u64 = 256;
-/// Approximate average bytes of an entry. It sizes the cache's memory of recently evicted keys.
+/// Approximate average bytes of an entry. This sizes the cache's memory of recently evicted keys.
 const PART_BYTES_EXPECTED: u64 = 1 << 20;
 /// Share of the cache for parts that were requested repeatedly. Followers pass over a chain once, so past favourites
 /// are never requested again. With the crate's default of 0.97, the next parts would have no room.
@@ -47,7 +47,7 @@ pub(super) struct PartCache {
 
 struct Inner {
     parts: unsync::Cache<Key, Arc<Part>, Weight>,
-    /// Parts in progress. One [`PartGuard`] makes each, so they are no more than the requests in progress.
+    /// Parts in progress. One [`PartGuard`] makes each part, so there are at most as many as requests in progress.
     flights: HashMap<Key, watch::Receiver<Option<Outcome>>>,
     hits: u64,
     misses: u64,
@@ -89,7 +89,7 @@ impl PartCache {
         PartCache { inner: Mutex::new(inner) }
     }
 
-    /// Returns the part, or how to get it. One lock covers both maps: otherwise a part that lands between two looks
+    /// Returns the part, or how to get it. One lock covers both maps: otherwise a part that lands between two look-ups
     /// would be made twice.
     pub(super) fn turn(self: &Arc<Self>, key: &Key) -> PartLookup {
         let mut inner = self.inner.lock();
@@ -126,8 +126,8 @@ impl PartCache {
 }
 
 impl PartGuard {
-    /// Caches the part and hands it to all waiters. They also get a refusal, which is not cached; so it must concern
-    /// them all.
+    /// Caches the part and hands it to all waiters. All waiters also get a refusal, which is not cached, so a refusal
+    /// must concern all of them.
     pub(super) fn land(self, outcome: Outcome) {
         if let Ok(part) = &outcome {
             self.cache.inner.lock().parts.insert(self.key.clone(), part.clone());

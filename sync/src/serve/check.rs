@@ -12,7 +12,7 @@ use crate::{
     range_delta::BASE_STEP,
 };
 
-/// Checks a request's form. This looks at the request alone.
+/// Checks a request's form. The store is not read.
 pub(super) fn form(request: &Request) -> Result<(), ServeError> {
     match request {
         Request::Chunk { first, last, .. } => ends(*first, *last),

@@ -20,8 +20,8 @@ use super::error::ServeError;
 
 /// Maximum number of threads for merges.
 const MERGE_THREADS_MAX: usize = 2;
-/// How long a peer that asks for a loading snapshot waits for it, without a place. Small states are there by then. Its
-/// answer is reckoned with in the meantime, so longer waits would keep room from others.
+/// How long a request for a loading snapshot waits, without a place in a lane. Small states are loaded by then. The
+/// answer's bytes are reserved meanwhile, so a longer wait would keep that memory from others.
 pub(super) const LOAD_WAIT: Duration = Duration::from_secs(2);
 /// After that wait, the peer is told to retry after this time.
 pub(super) const LOAD_RETRY: Duration = Duration::from_secs(2);
@@ -32,7 +32,7 @@ const FAILED_RETRY: Duration = Duration::from_secs(300);
 pub(super) struct HeavyWork {
     merging: Threads,
     loading: Threads,
-    /// Snapshots whose tree is loading (`None`) or failed to load, and until when that counts.
+    /// Snapshots whose tree is loading (`None`) or failed to load, and until when the failure counts.
     loads: Mutex<BTreeMap<BatchNumber, Option<Instant>>>,
     /// Notifies waiters that a load ended.
     ended: watch::Sender<()>,

@@ -28,8 +28,8 @@ pub(super) struct Limits {
     pub(super) of_peer: usize,
     /// Maximum number of requests that wait.
     pub(super) waiting: usize,
-    /// How long a request waits before its peer is told to retry. Short beside an asker's deadline, which would
-    /// blame this node.
+    /// How long a request waits before its peer is told to retry. Short compared with the deadline of an asker, which
+    /// would blame this node for missing it.
     pub(super) wait: Duration,
 }
 
@@ -166,8 +166,8 @@ impl State {
         Some((peer, sender))
     }
 
-    /// Makes room for a peer by dropping the last request of the longest queue. Returns false if the peer's own would
-    /// be as long.
+    /// Makes room for a peer by dropping the last request of the longest queue. Returns false if the peer's own queue
+    /// would be as long.
     fn displace(&mut self, peer: &PeerId) -> bool {
         let own = self.queues.get(peer).map_or(0, |queue| queue.waiters.len());
         let longest = self.queues.iter().max_by_key(|(_, queue)| queue.waiters.len());

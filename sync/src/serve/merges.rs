@@ -31,8 +31,9 @@ const KEPT_BYTES_MAX: u64 = 128 << 20;
 /// Maximum number of ranges that are kept: some bases for each of two snapshots, because askers differ in how far they are behind.
 /// Impossible merges count too: they take no memory, but finding out took time.
 const KEPT_MAX: usize = 8;
-/// Two are made at once, so that a peer's first one does not wait for all that another peer wants. Waits for a place
-/// and for the merge end well before the asker's deadline; the result is there when the asker retries.
+/// Two merges are made at once, so that a peer's first merge does not wait for all the merges that another peer wants.
+/// Waits for a place and for the merge end well before the asker's deadline; the result is there when the asker
+/// retries.
 pub(super) const LIMITS: Limits =
     Limits { places: 2, of_peer: 1, waiting: 128, wait: Duration::from_secs(5) };
 
@@ -42,11 +43,11 @@ pub(super) const RETRY: Duration = Duration::from_secs(2);
 /// Maximum bytes of the deltas of a state that is made for a peer to compare its own with. With the nodes that they
 /// change, the state takes 200 MiB at most.
 const STATE_BYTES_MAX: u64 = 16 << 20;
-/// Maximum number of states kept besides the ranges, and most bytes of their memory. They serve two comparing nodes, or one while
-/// its peers make the next.
+/// Maximum number of states kept besides the ranges, and most bytes of their memory. Two states serve two comparing
+/// nodes, or one node while its peers make the next state.
 const STATES_MAX: usize = 2;
 const STATES_BYTES_MAX: u64 = 256 << 20;
-/// One state is made at once: every batch has one, and none is as urgent as the ranges that followers need.
+/// One state is made at once: every batch has a state, and none is as urgent as the ranges that followers need.
 pub(super) const STATE_LIMITS: Limits = Limits { places: 1, ..LIMITS };
 /// A state that no peer requested for this long is dropped: it keeps files of a snapshot from being freed.
 const STATE_IDLE: Duration = Duration::from_secs(60);
@@ -199,8 +200,8 @@ impl Drop for MergeGuard<'_> {
 }
 
 impl State {
-    /// Drops old states, or old ranges, until they are within their bounds. The victim is the least recently used one
-    /// of the peer with the most. The newest one stays.
+    /// Evicts states, or ranges, until they are within their bounds. The victim is the least recently used merge of the
+    /// peer with the most merges. The newest merge stays.
     fn trim(&mut self, states: bool, (count_max, bytes_max): (usize, u64)) {
         loop {
             let alike = || self.kept.iter().enumerate().filter(|(_, kept)| kept.is_state() == states);

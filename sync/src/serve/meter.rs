@@ -19,14 +19,14 @@ use super::{
     lane::Class,
 };
 
-/// Accounts beyond which those of disconnected peers are forgotten, full purses first. Accounts of connected peers are
-/// always kept: a peer that paid for what it took would otherwise begin anew as a stranger. `network` bounds how many
-/// peers are connected.
+/// Number of accounts beyond which the meter forgets those of disconnected peers, full purses first. Accounts of
+/// connected peers are always kept: a peer that paid for what it took would otherwise begin anew as a stranger.
+/// `network` bounds how many peers are connected.
 const PEERS_KEPT: usize = 1_024;
 /// A peer that has been connected for this long is no stranger any more.
 const KNOWN_AFTER: Duration = Duration::from_secs(600);
 /// Full purses in stock for new strangers; the stock refills at the rate of one peer. Without stock, a new key begins
-/// with an empty purse: otherwise a change of the key would pay every debt.
+/// with an empty purse: otherwise a change of the key would cancel every debt.
 const STRANGERS: f64 = 16.0;
 /// The purse for short answers is smaller by this factor.
 const SMALL: f64 = 16.0;

@@ -64,8 +64,8 @@ const CHEAP: Limits = Limits { places: 4, of_peer: 3, waiting: 512, wait: Durati
 /// Each place holds an answer of up to 48 MiB and a thread that waits for the disk. More places would take memory from the node's own
 /// work without serving any peer sooner.
 const DISK: Limits = Limits { places: 12, of_peer: 9, waiting: 512, wait: Duration::from_secs(3) };
-/// A peer in debt waits at most this long for its answer; beyond that it is told to retry. This is short beside any
-/// deadline, so a peer a little above its rate is slowed and not refused.
+/// A peer in debt waits at most this long for its answer; beyond that it is told to retry. This is short compared with
+/// any deadline, so a peer a little above its rate is slowed and not refused.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Maximum time that one request waits in all: for its debt, its places, and others' work. Askers have deadlines of at least 10 s; the rest
 /// is for the work itself and for the transfer of the answer.
@@ -73,8 +73,8 @@ const REQUEST_WAIT: Duration = Duration::from_secs(7);
 /// A burst is what a peer may take within this many seconds at its rate.
 const BURST_SECONDS: f64 = 2.0;
 
-/// The serving side. `network` bounds how many requests of one peer wait here; this bounds how many of all peers are
-/// worked on.
+/// The serving side. `network` bounds how many requests of one peer wait here; this type bounds how many requests of
+/// all peers are worked on.
 pub struct SyncServer {
     shared: Arc<Shared>,
 }
@@ -139,8 +139,8 @@ impl SyncServer {
     }
 
     /// As [`SyncServer::with_config`], but some peers are no strangers: those that the operator configured, and those
-    /// that have been connected for long. When many ask at once, they get as many places as all strangers together, and
-    /// what strangers took before is not held against them.
+    /// that have been connected for long. When many ask at once, these peers get as many places as all strangers
+    /// together, and do not pay for what strangers took before.
     pub fn with_peers(
         store: Store,
         config: &SyncConfig,

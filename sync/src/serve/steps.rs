@@ -213,7 +213,7 @@ impl From<LaneFull> for ServeError {
 mod tests {
     use super::*;
 
-    /// Goal: a request for a snapshot that is being loaded waits for it, but not without end.
+    /// Goal: a request for a snapshot that is being loaded waits for the load, up to a limit.
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_a_load_without_end() {
         let (ended, waiting) = watch::channel(());

@@ -221,8 +221,8 @@ pub fn headers(answer: &Headers, first: BatchNumber, certificate: &Certificate) 
     Ok(())
 }
 
-/// Checks a survey. Its headers must be requested ones, in order, with the last requested one. They must be at their
-/// places in the certified ledger that ends with the last one.
+/// Checks a survey. Its headers must be requested ones, in order, with the last requested one. The proofs must show
+/// each header at its place in the certified ledger, which ends with the last header.
 ///
 /// # Errors
 /// The rule that the answer breaks.

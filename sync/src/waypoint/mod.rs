@@ -19,7 +19,8 @@ use crate::{
 
 /// How long one peer may take.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
-/// How often the node looks which peers are there, and whether there is hope. No peer is asked more often.
+/// How often the node looks which peers are there, and whether one may still know the waypoint. No peer is asked more
+/// often.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// How often the log tells a waiting operator what peers say.
 const REPORT_INTERVAL: Duration = Duration::from_secs(3);
@@ -44,7 +45,7 @@ enum GenesisRefusal {
     /// genesis.
     #[error("it sent a genesis that does not belong to the waypoint's ledger: {0}")]
     FalseGenesis(AccumulatorError),
-    /// This node cannot tell whether it is true.
+    /// This node cannot tell whether the genesis is true.
     #[error("this program cannot read the genesis that it sent: {0}; a newer program may be needed")]
     Unreadable(String),
     #[error("its genesis waits until this node has checked shorter ones")]
@@ -66,8 +67,8 @@ fn other(error: impl ToString) -> GenesisRefusal {
 pub enum Patience {
     /// At most this long: the node can begin without peers.
     AtMost(Duration),
-    /// As long as a peer may still know the waypoint: while a configured peer has yet to contradict it, or until this
-    /// long after the last new peer came.
+    /// As long as a peer may still know the waypoint. With configured peers, that is until all of them contradict it.
+    /// Without them, it is until this long after the last new peer came.
     WhileHopeful(Duration),
 }
 
@@ -132,7 +133,8 @@ impl GenesisFetch<'_> {
         let (transport, waypoint) = (self.transport, self.waypoint);
         let mut asked = FuturesUnordered::new();
         let mut unchecked = UncheckedAnswers::default();
-        // One at a time: a peer whose genesis is expensive to check takes one thread, and not one for each of its keys.
+        // One check runs at a time: a peer whose genesis is expensive to check takes one thread, and not one for each
+        // of its keys.
         let mut checking = FuturesUnordered::new();
         // Peers that are being asked, or whose answers are not checked yet.
         let mut busy = BTreeSet::new();
@@ -208,7 +210,7 @@ impl GenesisFetch<'_> {
         tracing::info!(waypoint = %self.waypoint, waited_s, answers = %self.describe(), "no peer has sent the genesis yet");
     }
 
-    /// Why nothing is left to wait for; `None` while something is.
+    /// The reason to stop asking; `None` while asking goes on.
     fn verdict(&self, patience: Patience) -> Option<Verdict> {
         let configured = self.configured();
         let waited = self.started.elapsed();
@@ -280,8 +282,8 @@ async fn ask(transport: &dyn Transport, peer: PeerId, waypoint: &Waypoint) -> Re
     if found == *waypoint { Ok(origin) } else { Err(GenesisRefusal::OtherLedger { found }) }
 }
 
-/// Answers whose genesis waits for its check, the shortest content first, because the check takes by that length. So
-/// the true one waits for no longer one, except for a check that has begun.
+/// Answers whose genesis waits for its check, the shortest content first, because a check's time grows with that
+/// length. So the true genesis waits for no longer one, except one whose check has begun.
 #[derive(Default)]
 struct UncheckedAnswers {
     answers: BTreeMap<(usize, PeerId), Origin>,

@@ -95,7 +95,8 @@ impl fmt::Display for Alarm {
     }
 }
 
-/// Whether a batch is audited: drawn by its number and a seed of this node, so that nobody knows which ones are.
+/// Whether a batch is audited: drawn by its number and a seed of this node, so that no peer knows which batches are
+/// audited.
 pub(crate) fn is_drawn(seed: u64, share: f64, number: BatchNumber) -> bool {
     let mut bytes = seed.to_le_bytes().to_vec();
     bytes.extend(number.get().to_le_bytes());

@@ -215,8 +215,8 @@ impl Worker {
         }
     }
 
-    /// Number of batches before the operator's waypoint; all of them if the ledger passes through it. Batches behind a
-    /// wrong one are not stored.
+    /// Number of leading entries that may be committed: all, unless the ledger misses the operator's waypoint at one of
+    /// them. Then only the batches before that one are stored.
     fn before_waypoint(
         &self,
         head: &slipstream_storage::Head,

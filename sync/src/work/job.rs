@@ -179,6 +179,6 @@ pub enum Done {
     PastChecked(Result<PastRange, Fault>),
     /// Result of [`Job::Backfill`].
     Backfilled(Result<BackfillResult, SyncError>),
-    /// Result of [`Job::StateBackfill`].
+    /// Result of [`Job::PastStates`].
     StatesAdded(Result<PastStatesResult, SyncError>),
 }

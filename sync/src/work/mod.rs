@@ -145,7 +145,7 @@ impl Worker {
         Worker { range_delta_bytes_max, ..self }
     }
 
-    /// Returns how many of the batches' reads the batches before had made.
+    /// Returns the hot cache's size, and its hits and misses.
     pub(crate) fn hot_stats(&self) -> HotStats {
         self.session.hot_stats()
     }

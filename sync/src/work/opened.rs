@@ -49,7 +49,7 @@ impl OpenedRange {
     }
 }
 
-/// See the module. The committer owns the ranges; this only finds them.
+/// See the module. This has only weak references: the pipeline and the commits own the ranges.
 #[derive(Default)]
 pub(super) struct OpenedRanges(Mutex<BTreeMap<BatchNumber, Weak<OpenedRange>>>);
 

@@ -9,7 +9,8 @@ use crate::{
     error::{Fault, Violation},
 };
 
-/// Maximum memory of the tree that proves reverse deltas. It holds what changed since the state that they lead to.
+/// Maximum memory of the tree that proves reverse deltas. The tree holds what changed since the state that they lead
+/// to.
 const TREE_BYTES_MAX: u64 = 256 << 20;
 
 /// The result of adding a reverse delta.
@@ -19,7 +20,7 @@ pub struct PastStatesResult {
     pub backlog: StateBacklog,
     /// The check's result. `None` if the worker did not judge the answer.
     pub checked: Option<Result<(), Fault>>,
-    /// Whether no older state can be added below this first one.
+    /// Whether no older state can be added below the first known one.
     pub is_over: bool,
 }
 
@@ -81,8 +82,8 @@ impl Worker {
     }
 
     /// Handles an error that is no peer's fault: the tree is too large, the node's own rows do not lead there, or the
-    /// store was pruned or leapt meanwhile. It would happen again, unless the first known state is another one now or
-    /// the state to add is no longer wanted.
+    /// store was pruned or leapt meanwhile. The error would happen again, unless the first known state has changed
+    /// meanwhile or the state to add is no longer wanted.
     fn states_end(
         &self,
         error: StorageError,

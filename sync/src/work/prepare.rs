@@ -73,7 +73,7 @@ impl PreparedRange {
     }
 }
 
-/// Runs `work` for each item, on all cores. A single item, as at the head, wakes none of them.
+/// Runs `work` for each item, on all cores. A single item, as at the head, wakes no other core.
 fn each<T: Send, R: Send>(
     items: Vec<T>,
     work: impl Fn(T) -> Result<R, SyncError> + Sync + Send,
@@ -95,7 +95,8 @@ impl Worker {
     ) -> Result<Box<PreparedRange>, SyncError> {
         let (certificate, batches) = range.into_parts();
         for (batch, _) in &batches {
-            // Unknown rules would only give another result, and look like a defect of this program.
+            // Executing without knowing the batch's rules would give another result, which would look like a defect of
+            // this program.
             self.store.check_rules(&batch.header)?;
         }
         let kind = match mode {

@@ -92,8 +92,8 @@ impl Replay<'_> {
 }
 
 impl Worker {
-    /// Executes a range on the state behind the batch before it, which may not be committed. While one batch executes, the
-    /// one before it is sealed and compared with its header.
+    /// Executes a range on the state after the batch before the range; that batch may be uncommitted. While one batch
+    /// executes, the one before it is sealed and compared with its header.
     pub(super) fn execute(&self, prepared: PreparedRange) -> Result<ExecutionResult, SyncError> {
         let PreparedRange { from, certificate, kind } = prepared;
         let PreparedKind::Replay { base, applied, mut batches, _waits } = kind else {
@@ -280,7 +280,7 @@ pub(super) fn execute_error(number: BatchNumber, source: ExecuteError) -> SyncEr
     }
 }
 
-/// The error for a state before a batch that has a gap, although its layers were found.
+/// The error if the state before a batch has a gap although that state's layers were found.
 pub(super) fn gap(number: BatchNumber) -> SyncError {
     SyncError::Worker(format!("the state before batch {number} has a gap"))
 }

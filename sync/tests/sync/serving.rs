@@ -207,8 +207,8 @@ async fn asked_after_a_restart(chain: &Chain) -> Option<Vec<Vec<u8>>> {
     Some(answers.into_iter().map(|answer| answer.unwrap().into_vec()).collect())
 }
 
-/// Goal: after a restart, a request for a snapshot waits until its tree is loaded. It need not retry, and holds no
-/// place meanwhile.
+/// Goal: after a restart, a request for a snapshot waits until its tree is loaded. The asker need not retry, and the
+/// request takes no place meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_that_is_being_loaded_is_waited_for() {
     let chain = Chain::with_accounts(12, 300);

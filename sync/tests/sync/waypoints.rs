@@ -143,7 +143,8 @@ async fn a_restart_knows_whether_the_ledger_was_compared() {
     restarted(&store, chain.waypoint(60)).unwrap();
 }
 
-/// Goal: a newcomer that knows only a waypoint gets the genesis, the state and the ledger from such a node alone.
+/// Goal: a newcomer that knows only a waypoint gets the genesis, the state and the ledger from a single node that
+/// itself began from a snapshot.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_born_from_a_snapshot_introduces_others() {
     let mut chain = Chain::new(1);
@@ -180,8 +181,8 @@ async fn a_node_born_from_a_snapshot_introduces_others() {
     assert_eq!(next.stop().await.unwrap().snapshot.unwrap().number, BatchNumber::new(300));
 }
 
-/// Goal: if no peer can show that a snapshot's ledger passes through the waypoint, the node does without that snapshot, and
-/// says so.
+/// Goal: if no peer can show that a snapshot's ledger passes through the waypoint, the node uses another way, and says
+/// so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_that_nobody_can_prove_is_left_alone() {
     let chain = Chain::new(27);
@@ -223,7 +224,7 @@ impl Handler for Forgetful {
 }
 
 /// Goal: a peer that shows the waypoint's ledger info with another genesis, or with junk, costs a newcomer one check.
-/// The first peer has lied, and is banned. Junk cannot be judged, so its sender is not asked again.
+/// The sender of another genesis has lied, and is banned. Junk cannot be judged, so its sender is not asked again.
 #[tokio::test(start_paused = true)]
 async fn a_false_genesis_costs_its_sender() {
     let (chain, other) = (Chain::new(3), Chain::with_accounts(3, 1));

@@ -1,5 +1,5 @@
-//! The command line of `slipnet-bench`. It is in the library and not in the program, so that its tests link with the
-//! library's.
+//! The command line of `slipnet-bench`. The library has it, not the program, so that its tests link with the library's
+//! tests.
 
 #[cfg(test)]
 #[path = "../../tests/it/documented/commands.rs"]
@@ -46,8 +46,8 @@ enum Command {
     Child(BenchChild),
 }
 
-/// Runs the command of this process' arguments, on its own runtime. A library function, because the body of an async
-/// function would be compiled again in each program that calls it.
+/// Runs the command that this process' arguments name, on its own runtime. A library function, because the body of an
+/// async function would be compiled again in each program that calls it.
 #[tokio::main]
 pub async fn main() -> ExitCode {
     let cli = match Cli::try_parse() {

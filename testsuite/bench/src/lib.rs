@@ -1,8 +1,8 @@
 //! Benchmarks that print each figure beside its floor or a rival's: `slipnet bench NAME [--quick] [--json FILE]`.
 //!
 //! The program `slipnet-bench` is a thin command line over this library. `slipnet` replaces itself with that program
-//! for `bench`. The library depends on the simulations: the bench of broadcast measures the costs that theirs assume,
-//! and runs the same fabric.
+//! for `bench`. The library depends on the simulations: the broadcast bench measures the costs that the simulations
+//! assume, and runs their fabric.
 //!
 //! ```text
 //!  NAME ─▶ the module of that name ─▶ Report of Figures ─▶ table, JSON ─▶ runs (all, compare, document) ─▶ docs/benchmarks.md
@@ -148,10 +148,10 @@ pub enum BenchChild {
 }
 
 impl BenchChild {
-    /// Runs it in this process.
+    /// Runs the child's work in this process.
     ///
     /// # Errors
-    /// If it fails.
+    /// If the work fails.
     pub async fn run(self) -> Result<()> {
         match self {
             BenchChild::V1(options) => sync::run_v1(options).await,

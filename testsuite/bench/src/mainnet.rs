@@ -21,7 +21,7 @@ use slipstream_executor::{BatchEnv, Transaction};
 use slipstream_storage::MemoryState;
 use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue};
 
-/// The largest size of an uncompressed file: the largest in use has a tenth of it.
+/// The largest accepted size of an uncompressed file: ten times the size of the largest file in use.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
 /// A block, and the state that it reads.

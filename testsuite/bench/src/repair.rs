@@ -118,7 +118,7 @@ fn copy_files(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes rows wrong, others in every run; returns their number.
+/// Makes rows wrong, different ones in every run; returns their number.
 fn spoil(dir: &Path, run: usize) -> Result<u64> {
     let database = plain_database(&config(), dir)?;
     let rows = database.cf_handle("state_a").context("the store has no state column")?;

@@ -12,7 +12,7 @@ pub fn find(name: &str) -> Option<&'static Target> {
 /// Returns a target's seeds, and the files of its folder in the order of their names.
 ///
 /// # Errors
-/// If its folder exists and cannot be read.
+/// If the target's folder exists and cannot be read.
 pub fn kept(target: &Target) -> io::Result<Vec<Vec<u8>>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name);
     let mut inputs = (target.seeds)();

@@ -95,7 +95,7 @@ pub struct Batch<'a> {
 
 impl Batch<'_> {
     /// Commits the batch to the store, with a certificate signed by these keys: validators 0, 1, 2 and so on.
-    /// `speculation` stands on its delta.
+    /// `speculation` is the state that the delta gives.
     ///
     /// # Errors
     /// If the store fails.

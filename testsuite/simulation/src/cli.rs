@@ -1,5 +1,5 @@
-//! The command line of `slipnet-simulation`. It is in the library and not in the program, so that its tests link with
-//! the library's.
+//! The command line of `slipnet-simulation`. The library has it, not the program, so that its tests link with the
+//! library's tests.
 
 use std::process::ExitCode;
 
@@ -98,8 +98,8 @@ enum CampaignChild {
     LyingValidator(LiarOptions),
 }
 
-/// Runs the command of this process' arguments, on its own runtime. A library function, because the body of an async
-/// function would be compiled again in each program that calls it.
+/// Runs the command that this process' arguments name, on its own runtime. A library function, because the body of an
+/// async function would be compiled again in each program that calls it.
 #[tokio::main]
 pub async fn main() -> ExitCode {
     let command = match Cli::try_parse() {
@@ -123,7 +123,8 @@ async fn run(command: Command) -> Result<()> {
     }
 }
 
-/// Runs on a blocking thread, because it keeps its threads busy. The processes that it kills run this same program.
+/// Runs a storage campaign on a blocking thread, because the campaign keeps its threads busy. The processes that it
+/// kills run this same program.
 async fn run_campaign(options: StorageCampaign) -> Result<()> {
     let program = std::env::current_exe().context("this program's path is unknown")?;
     let work = move || storage::run(&options, &program, Progress::detect());

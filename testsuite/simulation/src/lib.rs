@@ -21,8 +21,8 @@
 //! * One seed is one run: simulations take time and randomness from the seed alone.
 //! * A search that finds something fails, and reports how to repeat it.
 //!
-//! It trusts nothing that it tests: oracles compute the expected results from the definitions, beside the code under
-//! test.
+//! The library trusts nothing that it tests: oracles compute the expected results from the definitions, beside the code
+//! under test.
 //!
 //! ```
 //! use slipnet_simulation::sim::Seeds;

@@ -1,4 +1,4 @@
-//! The test that tells a regression from noise.
+//! The test that distinguishes a regression from noise.
 //!
 //! Mann and Whitney's U in its exact form. The ranks of all samples are assigned to the two sides in every possible
 //! way. p is the share of ways in which the second side is larger by at least as much as observed. Nothing is assumed

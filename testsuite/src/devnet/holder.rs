@@ -19,7 +19,8 @@ pub(super) fn holder(port: u16) -> Option<String> {
 }
 
 /// Whether no socket listens on this TCP port and none holds the UDP port of the same number. It reads `/proc` and does
-/// not try to bind. A child that is started during a trial bind would inherit the socket until it runs its program.
+/// not try to bind. A child that is started during a trial bind would inherit the socket, and hold the port until it
+/// runs its program.
 pub(super) fn is_free(port: u16) -> bool {
     sockets(port).is_empty()
 }

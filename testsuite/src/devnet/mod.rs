@@ -56,8 +56,8 @@ use crate::{
 /// machines.
 pub(crate) const READY_DEADLINE: Duration = Duration::from_secs(180);
 
-/// Returns the address at which a node dials another. The arguments are the dialling node's place, the other's place,
-/// and the other's entry of `network.peers`.
+/// Returns the address at which a node dials another. The arguments are the index of the dialling node, the index of
+/// the other node, and the other's entry of `network.peers`.
 pub type Route<'a> = &'a (dyn Fn(usize, usize, String) -> Result<String> + Sync);
 
 /// A running devnet.
@@ -145,7 +145,7 @@ impl Devnet {
         Ok(())
     }
 
-    /// Returns the default peers of a node, with their places: all nodes before it, and all validators.
+    /// Returns the default peers of a node, with their indices: all nodes before it, and all validators.
     fn peers_of(&self, index: usize) -> Vec<(usize, String)> {
         let validators = self.options.validators as usize;
         let peers = self.nodes.iter().enumerate().filter(|(other, _)| dials(index, *other, validators));
@@ -167,12 +167,12 @@ impl Devnet {
         &self.nodes
     }
 
-    /// One node, by its place in [`Devnet::nodes`].
+    /// One node, by its index in [`Devnet::nodes`].
     pub fn node_mut(&mut self, index: usize) -> &mut Node {
         &mut self.nodes[index]
     }
 
-    /// Returns the place in [`Devnet::nodes`] of the node with this name.
+    /// Returns the index in [`Devnet::nodes`] of the node with this name.
     pub fn find(&self, name: &str) -> Option<usize> {
         self.nodes.iter().position(|node| node.name() == name)
     }

@@ -50,7 +50,7 @@ pub struct Node {
     /// Environment variables in addition to those of this process.
     environment: BTreeMap<String, String>,
     process: Option<Process>,
-    /// The peak over all of its processes.
+    /// The peak memory over all of its processes.
     peak: MemoryPeak,
 }
 
@@ -245,7 +245,7 @@ impl Node {
         Ok(Some(end))
     }
 
-    /// Whether another process runs it, which is no child of this devnet.
+    /// Whether a process runs the node that is no child of this devnet.
     pub(super) fn runs_by_hand(&self) -> bool {
         let lock = File::open(self.data().join(file_names::LOCK));
         self.process.is_none() && matches!(lock.map(FileLock::shared), Ok(Ok(None)))

@@ -6,15 +6,15 @@ use parking_lot::Mutex;
 
 use crate::{leftovers::started, memory};
 
-/// A handle to a node's peak, over all of its processes since it first started. Any holder may look at any time: the
-/// kernel keeps the peak, so a peak between two looks is not lost. Memory that a process takes after its last look and
-/// before its death is missed.
+/// A handle to a node's peak memory, over all of its processes since it first started. Any holder may look at any time:
+/// the kernel keeps the peak, so a peak between two looks is not lost. Memory that a process takes between the last
+/// look and its death is missed.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryPeak(Arc<Mutex<Seen>>);
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// The running process and its start time. The start time tells it from a later process with the same id.
+    /// The running process and its start time. The start time distinguishes it from a later process with the same id.
     process: Option<(u32, u64)>,
     mib: f64,
 }

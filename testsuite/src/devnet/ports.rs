@@ -27,7 +27,7 @@ const ATTEMPTS: usize = 1_000;
 const CLAIM_PATIENCE: Duration = Duration::from_secs(2);
 const CLAIM_POLL: Duration = Duration::from_millis(20);
 
-/// Hands out ports, each once, and each free of other devnets on this machine.
+/// Hands out ports: each only once, and none that another devnet on this machine holds.
 pub(super) struct Ports {
     next: u16,
     /// Whether a busy port is skipped. A port that the user asked for is not skipped: the error names its holder.
@@ -120,8 +120,8 @@ impl FreePort {
 
 /// Reserves a port for this devnet while the returned socket lives; `None` if another devnet holds it. A node binds its
 /// port some time after the check, and releases it when it stops, so another devnet could choose it meanwhile. A socket
-/// of that name in Linux's abstract namespace prevents this. It ends with its process, however that dies, and has the
-/// same scope as ports: the network namespace.
+/// of that name in Linux's abstract namespace prevents this. The socket ends with its process, however that dies, and
+/// has the same scope as ports: the network namespace.
 fn reserve(port: u16) -> Result<Option<UnixDatagram>> {
     let name = SocketAddr::from_abstract_name(format!("slipnet-port-{port}"));
     match name.and_then(|name| UnixDatagram::bind_addr(&name)) {

@@ -123,7 +123,7 @@ impl Process {
     /// Waits for the end after [`Signal::TERM`], and kills the process at the deadline.
     ///
     /// # Errors
-    /// If it stopped badly, or had to be killed.
+    /// If the process stopped badly, or had to be killed.
     pub async fn wait_stopped(&mut self) -> Result<()> {
         let deadline = Instant::now() + STOP_DEADLINE;
         while Instant::now() < deadline {

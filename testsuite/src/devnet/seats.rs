@@ -1,9 +1,9 @@
-//! The roles and names of a devnet's nodes by place, and which nodes each one dials. Also used to write files for other
-//! machines.
+//! The roles and names of a devnet's nodes by index, and which nodes each one dials. Files for other machines use the
+//! same.
 
 use crate::manifest::Role;
 
-/// Returns the role and name of the node at a place, validators first.
+/// Returns the role and name of the node with an index; validators come first.
 pub(crate) fn seat(index: u32, validators: u32) -> (Role, String) {
     match index.checked_sub(validators) {
         None => (Role::Validator, format!("validator-{index}")),
@@ -11,8 +11,7 @@ pub(crate) fn seat(index: u32, validators: u32) -> (Role, String) {
     }
 }
 
-/// Whether the node at place `index` has the node at place `other` as a peer. A node's peers are all validators and all
-/// nodes before it.
+/// Whether node `index` has node `other` as a peer. A node's peers are all validators and all nodes before it.
 pub(crate) fn dials(index: usize, other: usize, validators: usize) -> bool {
     other != index && (other < validators || other < index)
 }

@@ -9,9 +9,9 @@ use super::{Devnet, Node, binary};
 use crate::file_names;
 
 impl Devnet {
-    /// Makes a node with the key and a copy of the data of a stopped node. It has its own directory and ports, and
-    /// these entries of `network.peers`. It is not part of [`Devnet::nodes`], has not started, and ends when it is
-    /// dropped.
+    /// Makes a node with the key and a copy of the data of a stopped node. The new node has its own directory and
+    /// ports, and these entries of `network.peers`. It is not part of [`Devnet::nodes`], has not started, and ends when
+    /// it is dropped.
     ///
     /// # Errors
     /// If the stopped node runs, the name is taken, or the files cannot be copied.
@@ -22,7 +22,7 @@ impl Devnet {
         let own = self.options.nodes.get(first.name()).cloned();
         let seat = u32::try_from(index).context("too many nodes")?;
         let (seed, dir) = (&self.options.seed, &self.directory.path);
-        // A node's key depends on the seed and its place.
+        // A node's key depends on the seed and its index.
         let twin = Node::new(seed, seat, name.to_owned(), role, dir, &mut self.ports, &binary()?)?.with(own);
         ensure!(!twin.has_data(), "{} already has data: choose another name", twin.dir().display());
         copy_data(&data, &twin.data())?;

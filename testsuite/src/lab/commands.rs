@@ -23,10 +23,10 @@ use crate::{
 
 /// The timeout of a node's head; a node that misses it is shown without one.
 const HEAD_DEADLINE: Duration = Duration::from_secs(2);
-/// The timeout of a keeper's state. A keeper that misses it is starting, or is starting a node; other devnets are shown
-/// meanwhile.
+/// The timeout of a keeper's state. A keeper that misses it is busy with the start of its devnet or of a node; the
+/// other devnets are shown all the same.
 const STATE_DEADLINE: Duration = Duration::from_secs(10);
-/// The time limit for a keeper that answered to end: longer than that of the nodes, which it stops first.
+/// The time limit for a keeper to end after its answer. It exceeds that of the nodes, which the keeper stops first.
 const END_DEADLINE: Duration = Duration::from_secs(40);
 const POLL: Duration = Duration::from_millis(20);
 

@@ -86,7 +86,7 @@ pub struct NodeState {
 /// Sends a request to the keeper of a devnet.
 ///
 /// # Errors
-/// If it does not run or answer, or refuses.
+/// If the keeper does not run or answer, or refuses.
 pub(super) async fn ask(entry: &Entry, request: &Request) -> Result<Answer> {
     ensure!(
         entry.is_running()?,
@@ -125,7 +125,7 @@ pub(super) async fn state(entry: &Entry) -> Result<State> {
 /// Reads a command's request.
 ///
 /// # Errors
-/// If none comes in time, or it is invalid.
+/// If no request comes in time, or the request is invalid.
 pub(super) async fn read_request(stream: &mut UnixStream) -> Result<Request> {
     read_line(stream, LINE_DEADLINE).await
 }

@@ -34,9 +34,9 @@ struct Keeper {
 /// Keeps the devnet of an entry until a `down` request or SIGTERM.
 ///
 /// # Errors
-/// If another keeper has it, if it does not start, or if a node stops badly.
+/// If another keeper has the devnet, if the devnet does not start, or if a node stops badly.
 pub(super) async fn keep(entry: &Entry) -> Result<()> {
-    // Leaves the session of the shell that started it, whose end would also end it. This fails if it already leads a
+    // Leaves the shell's session, whose end would end the keeper too. The call fails if the keeper already leads a
     // session.
     let _ = rustix::process::setsid();
     let lock = entry.lock().await?;

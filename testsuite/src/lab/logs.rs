@@ -24,7 +24,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Makes a log of which nothing was shown.
+    /// Makes a log that has not been shown yet.
     pub(super) fn new(path: &Path, label: &str) -> Log {
         Log { path: path.to_owned(), label: label.to_owned(), shown: 0 }
     }
@@ -107,7 +107,7 @@ pub(super) async fn show(mut logs: Vec<Log>, lines: usize, follow: bool) -> Resu
 /// Returns the last lines of a log.
 ///
 /// # Errors
-/// If it cannot be read.
+/// If the log cannot be read.
 pub(super) fn last_lines(path: &Path, lines: usize) -> Result<String> {
     Log::new(path, "").end(lines)
 }

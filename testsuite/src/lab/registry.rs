@@ -16,7 +16,7 @@ use crate::{file_lock::FileLock, plan::Plan};
 const NAME_CHARS_MAX: usize = 32;
 /// The longest path of a Unix socket, without the terminating zero.
 const SOCKET_PATH_MAX: usize = 107;
-/// How long a keeper waits for its lock: a command may hold it briefly, to check whether it is held.
+/// How long a keeper waits for its lock: a command may hold the lock briefly, to check whether a keeper does.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(20);
 
@@ -26,7 +26,7 @@ pub struct Registry {
     dir: PathBuf,
 }
 
-/// A devnet's place in the registry.
+/// A devnet's name and directory in the registry.
 #[derive(Clone, Debug)]
 pub struct Entry {
     name: String,
@@ -57,7 +57,7 @@ impl Registry {
         Registry { dir: dir.to_owned() }
     }
 
-    /// Returns the place of a devnet, whether it exists or not.
+    /// Returns the entry of a devnet, whether the devnet exists or not.
     ///
     /// # Errors
     /// If the name is invalid, or the socket's path would be too long.

@@ -30,7 +30,7 @@ const DEFAULT_NAME: &str = "devnet";
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The interval at which a detached devnet is polled until it is ready.
 const READY_POLL: Duration = Duration::from_millis(100);
-/// The most that links of a devnet lose: of more, handshakes do not come through and no devnet becomes ready.
+/// The highest loss of a devnet's links, in percent. With more, handshakes fail and no devnet becomes ready.
 const LOSS_PERCENT_MAX: f64 = 50.0;
 /// The most lines of the keeper's log that an error quotes.
 const LAST_WORDS_LINES: usize = 20;
@@ -228,7 +228,7 @@ async fn detach(name: &str, mut plan: Plan, json: bool, progress: Progress) -> R
             let words = logs::last_lines(&entry.log(), LAST_WORDS_LINES)?;
             bail!("the devnet {name} did not start ({status}); its keeper said:\n{words}");
         }
-        // It listens once all nodes are ready.
+        // The keeper listens once all nodes are ready.
         if entry.socket().exists()
             && entry.is_running()?
             && let Ok(state) = control::state(&entry).await
@@ -309,7 +309,7 @@ mod tests {
         Up::from_arg_matches(&command.try_get_matches_from(line.split(' '))?)
     }
 
-    /// Goal: loss and bandwidth are bounded, and a wrong one is told with what to write.
+    /// Goal: loss and bandwidth are bounded, and the error for a wrong value says what to write.
     #[test]
     fn links_lose_and_hold_up_as_they_are_told() {
         let up = parse("--loss 0.5 --kib-per-second 4096").unwrap();

@@ -9,10 +9,9 @@
 //!  SmallDisk  a tmpfs                   its source is "slipnet:PID:START:REALM"
 //! ```
 //!
-//! Invariant: whatever a living process owns stays. So does whatever has no owner: a kept directory, a copy, or
-//! somebody else's directory.
-//! An owner counts as dead only if its death is certain. It is not certain for an owner in another container, on
-//! another machine, or from before a restart.
+//! Invariant: whatever a living process owns stays. So does whatever names no owner: a kept directory, a copy, or
+//! another user's directory. An owner counts as dead only if its death is certain. It is not certain for an owner in
+//! another container, on another machine, or from before a restart.
 
 use std::{
     fmt,
@@ -43,7 +42,7 @@ const OWNER_BYTES_MAX: u64 = 512;
 /// The prefix of all small disks' mount sources.
 const DISK: &str = "slipnet:";
 
-/// A process. Its start time tells it from a later process with the same id.
+/// A process. Its start time distinguishes it from a later process with the same id.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Owner {
     pid: u32,
@@ -130,13 +129,13 @@ fn start_of(stat: &str) -> io::Result<Option<u64>> {
 #[derive(Debug)]
 pub struct RunDir {
     dir: TempDir,
-    /// The lock ends with the process, however that dies. `None` if `/proc` does not identify this process; then no
-    /// sweep removes the directory.
+    /// The lock ends with the process, however that dies. If `/proc` does not identify this process, this is `None`,
+    /// and the directory stays at every sweep.
     _owner: Option<FileLock>,
 }
 
 impl RunDir {
-    /// Creates one. Its name begins with `slipnet-` and `what`.
+    /// Creates a directory whose name begins with `slipnet-` and `what`.
     ///
     /// # Errors
     /// If the directory or its owner file cannot be created.

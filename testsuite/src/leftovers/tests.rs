@@ -51,8 +51,8 @@ fn a_process_runs_as_long_as_one_of_its_threads() {
     assert!(start_of("").is_err() && start_of("7 (a) S 1").is_err());
 }
 
-/// Goal: sweeping removes only what dead runs have left. It keeps directories in use, kept ones, ones without an owner,
-/// links, copies, and those of another container.
+/// Goal: sweeping removes only what dead runs have left. It leaves directories in use, kept ones, those without an
+/// owner, links, copies, and those of another container.
 #[test]
 fn only_what_dead_runs_left_is_removed() {
     let base = tempfile::tempdir().unwrap();

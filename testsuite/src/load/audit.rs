@@ -1,7 +1,7 @@
 //! [`Ledger`]: computes what every balance must be at the end, to the last unit. Sans-I/O: openings, movements and
 //! findings come from outside.
 //!
-//! The arithmetic is that of a bookkeeper: `expected = opening + credits - debits`. The order of movements does not matter.
+//! The arithmetic is bookkeeping: `expected = opening + credits - debits`. The order of movements does not matter.
 //!
 //! ```text
 //!  balances before ──▶ open ─┐

@@ -13,7 +13,7 @@ const POLL: Duration = Duration::from_millis(500);
 /// Waits until each node of a load answers and has a batch.
 ///
 /// # Errors
-/// If a node has none in time; names the first such node and the reason.
+/// If a node has no batch in time; names the first such node and the reason.
 pub(super) async fn all(options: &LoadOptions, longest: Duration) -> Result<()> {
     let begin = Instant::now();
     let followers = options.followers.iter().map(|(_, rpc)| rpc);

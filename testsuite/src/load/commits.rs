@@ -19,7 +19,7 @@ pub struct Point {
     pub at_ms: u64,
     /// Transactions per second that were due.
     pub due_per_second: f64,
-    /// Transactions per second that were committed; for a follower, that it showed.
+    /// Transactions per second that were committed; for a follower, those that the follower showed.
     pub committed_per_second: f64,
     /// Commit latency, in milliseconds, of the transactions due in this slice. A missing transaction counts with its
     /// waiting time at the end of the run.
@@ -55,8 +55,8 @@ impl Commits {
     }
 
     /// Returns the latencies from the due time to the time at which a node showed the batch. A transaction that the
-    /// node did not show has waited at least until the watch ended: without it, a chain that loses the slowest would
-    /// look faster. Empty for a node that showed nothing.
+    /// node did not show has waited at least until the watch ended. It counts: otherwise a chain that loses its slowest
+    /// transactions would look faster. Empty for a node that showed nothing.
     pub(super) fn latencies(&self, plan: &Plan, heads: &Heads, watched: Duration) -> Latencies {
         let mut latencies = Latencies::default();
         if heads.seen.is_empty() {

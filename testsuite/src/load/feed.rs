@@ -27,8 +27,8 @@ use crate::rpc::{Rpc, quantity};
 
 /// The most heads of one run that are kept. An hour of batches every 20 ms has 180,000.
 const HEADS_MAX: usize = 1_000_000;
-/// Heads first shown within this time after the subscription began, or before the watch ended, do not count as missed:
-/// they may have existed before, or still be on the way.
+/// The time after a subscription begins, and before the watch ends, in which heads do not count as missed. They may
+/// have existed before, or still be on the way.
 const GRACE: Duration = Duration::from_secs(1);
 /// How long a node has to accept the subscription. If it accepts later, the heads shown since this time count as
 /// missed.

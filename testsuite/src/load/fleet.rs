@@ -126,7 +126,7 @@ impl Fleet {
         self.tell(&GeneratorCommand::Begin { at_ns }).await
     }
 
-    /// Waits until a generator reports its progress; returns that of all generators together.
+    /// Waits until a generator reports its progress; returns the progress of all generators together.
     pub(super) async fn progress(&mut self) -> Result<Tally> {
         let (worker, said) = self.said.recv().await.context("all load generators have ended")?;
         match said.with_context(|| format!("load generator {worker}"))? {
@@ -259,8 +259,9 @@ mod tests {
     use super::*;
     use crate::load::stock::tests::job;
 
-    /// Creates a shell script in place of slipnet. A child process writes it: if this process had it open for writing,
-    /// every child forked meanwhile by another test would hold it open too, and it could not be executed.
+    /// Creates a shell script in place of slipnet. A child process writes the script, so that this process never has it
+    /// open for writing. Otherwise a child that another test forks meanwhile would hold it open too, and the system
+    /// would refuse to execute it.
     fn stand_in(dir: &Path, script: &str) -> PathBuf {
         let path = dir.join("slipnet");
         let write = r#"printf '#!/bin/sh\n%s\n' "$2" > "$1" && chmod +x "$1""#;

@@ -122,7 +122,8 @@ impl Running {
         }
     }
 
-    /// Queries the nonces of accounts whose transactions the chain does not execute, or that another sender uses.
+    /// Queries the nonces of doubtful accounts: the chain does not execute their transactions, or another sender uses
+    /// them.
     async fn ask(&mut self, now: Duration) {
         if now < self.ask_at {
             return;

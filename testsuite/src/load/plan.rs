@@ -1,5 +1,5 @@
-//! [`Plan`]: when each transaction is due, who sends it, and what it does. It depends on the seed alone, so that the
-//! processes that send and the one that audits agree without communicating.
+//! [`Plan`]: when each transaction is due, who sends it, and what it does. A plan depends on the seed alone, so that
+//! the sending processes and the auditing one agree without communicating.
 
 use std::{ops::Range, path::PathBuf, time::Duration};
 
@@ -19,7 +19,7 @@ use super::{
 use crate::{contracts, signer::Envelope};
 
 const TRANSFER_WEI: u64 = 1_000;
-/// The gas that a plain transfer uses, and its gas limit.
+/// The gas that a plain transfer uses, which is also its gas limit.
 pub(super) const TRANSFER_GAS: u64 = 21_000;
 const TOKEN_TRANSFER_GAS: u64 = 70_000;
 const SWAP_GAS: u64 = 160_000;
@@ -37,7 +37,7 @@ const STORAGE_SPACE: Range<u64> = 0..1_000_000;
 /// The contracts that a mix calls, and the access lists that it replays.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 pub(super) struct Targets {
-    /// An ERC-20 of which every account holds some.
+    /// An ERC-20; every account holds some of its units.
     pub(super) token: Option<Address>,
     /// A pair and its two tokens. Every account holds some of both and has approved the pair.
     pub(super) pair: Option<(Address, [Address; 2])>,
@@ -48,7 +48,7 @@ pub(super) struct Targets {
 }
 
 impl Targets {
-    /// Returns the contract that reads call, if there is one.
+    /// Returns the contract for the calls of readers, if there is one.
     pub(super) fn contract(&self) -> Option<Contract> {
         let token = self.tokens().first().copied().map(Contract::Token);
         token.or_else(|| self.lists.map(Contract::Lists))
@@ -175,7 +175,7 @@ impl Plan {
         })
     }
 
-    /// Returns the slots that it increments, with repetitions.
+    /// Returns the slots that a transaction increments, with repetitions.
     pub(super) fn written_slots(&self, index: usize) -> Vec<U256> {
         use alloy_sol_types::SolCall;
         if !matches!(self.kind(index), Workload::Storage | Workload::AccessLists) {

@@ -13,7 +13,7 @@ use crate::{contracts, rpc::quantity};
 
 /// The number of queries in a cycle.
 const TURNS: usize = 7;
-/// Batches of one log query: those of a second or two.
+/// Batches of one log query: a second or two of the chain.
 const LOG_BATCHES: u64 = 10;
 /// The most transactions of a batch that are kept for receipt queries.
 const TRANSACTIONS_KEPT: usize = 16;
@@ -78,8 +78,8 @@ impl Questions {
         Questions { accounts, contract, ..Questions::default() }
     }
 
-    /// Returns the query of a turn. Without a contract, its turn queries the head. Turns that need a known batch query
-    /// the last batch while none is known.
+    /// Returns the query of a turn. Without a contract, the contract's turn queries the head. Turns that need a known
+    /// batch query the last batch while none is known.
     pub(super) fn next(&self, read: usize, turn: usize) -> Question {
         let account = self.accounts.get(read % self.accounts.len().max(1)).copied().unwrap_or_default();
         match turn % TURNS {

@@ -1,9 +1,8 @@
 //! Reads in addition to the writes: the queries of wallets and pages ([`super::question`]) at a fixed rate, half over
 //! HTTP and half over WebSocket.
 //!
-//! As with writes, the loop is open: a read is due at a time, and its latency counts from there, even if the previous
-//! one was late. A read without an answer counts as at least ten seconds: a node that answers nothing must not look
-//! fast.
+//! As with writes, the loop is open: the latency of a read counts from its due time, even if the previous read was
+//! late. An unanswered read counts as at least ten seconds: a node that answers nothing must not look fast.
 
 use std::time::{Duration, Instant};
 

@@ -18,7 +18,7 @@ use thiserror::Error;
 
 /// The highest rate of a schedule, in transactions per second: far above what one machine signs or sends.
 pub const RATE_MAX: u32 = 1_000_000;
-/// The longest schedule. A run of more than a day holds no more than its first hour does, and its hashes fill the
+/// The longest schedule. A run of more than a day shows no more than its first hour does, and its hashes fill the
 /// memory.
 pub const SECONDS_MAX: u64 = 24 * 3_600;
 /// The most pieces of one schedule. A burst per millisecond for a day would otherwise fill the memory.

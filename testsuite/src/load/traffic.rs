@@ -167,7 +167,7 @@ impl Ready {
         }
     }
 
-    /// Starts the generators, each of which signs its part of the plan.
+    /// Starts the generators. Each signs its part of the plan.
     async fn start_fleet(&self, plan: &PlanOptions, nonces: &[u64]) -> Result<Fleet> {
         let options = &self.options;
         let (workers, connections) = options.lanes();

@@ -62,7 +62,7 @@ pub enum Terrain {
 }
 
 impl Terrain {
-    /// Returns the link between two nodes, by their places in the devnet.
+    /// Returns the link between two nodes, by their indices in the devnet.
     pub fn shape(&self, from: usize, to: usize) -> Shape {
         match self {
             Terrain::Plain(shape) => *shape,
@@ -139,7 +139,7 @@ impl Links {
     /// Restores the original shape of the links between two nodes.
     ///
     /// # Errors
-    /// If that shape is impossible, which that of an existing link is not.
+    /// If that shape is impossible; the shape of an existing link never is.
     pub fn restore(&self, one: usize, other: usize) -> Result<()> {
         self.reshape(one, other, self.terrain.shape(one, other))
     }

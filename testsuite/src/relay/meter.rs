@@ -23,8 +23,8 @@ pub struct RelayStats {
     pub cut: u64,
     /// Datagrams dropped because a buffer was full: the link's, or the kernel's.
     pub full: u64,
-    /// Datagrams that the kernel dropped because a relay read them too late: unrequested loss. Those of replaced links
-    /// are not included.
+    /// Datagrams that the kernel dropped because a relay read them too late: unrequested loss. Datagrams of replaced
+    /// links are not included.
     pub overrun: u64,
     /// The median overhead, in microseconds.
     pub overhead_us_p50: u64,

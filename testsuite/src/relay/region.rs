@@ -67,13 +67,13 @@ impl Region {
         Duration::from_millis(if low == high { WITHIN_MS } else { ROUND_TRIPS_MS[high][low] })
     }
 
-    /// Returns the link between two regions: half of the round trip each way, with a fiftieth of that as jitter.
+    /// Returns the link between two regions: half of the round trip each way, with a fiftieth of that half as jitter.
     pub fn link(self, other: Region) -> Shape {
         let plain = Shape::round_trip(self.round_trip(other));
         Shape { jitter: plain.delay / JITTER_DIVISOR, ..plain }
     }
 
-    /// Returns the region of the node at this place, if a devnet's nodes are assigned to these regions in turn.
+    /// Returns the region of the node with this index, if a devnet's nodes are assigned to these regions in turn.
     pub fn of_node(regions: &[Region], index: usize) -> Option<Region> {
         (!regions.is_empty()).then(|| regions[index % regions.len()])
     }

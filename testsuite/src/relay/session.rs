@@ -105,7 +105,7 @@ impl Session {
             (verdict, lanes.next_due() != before)
         };
         self.offered(verdict, bytes.len(), shared);
-        // The task sleeps until the first due time: only a new first one concerns it.
+        // The task sleeps until the first due time, so only an earlier due time concerns it.
         if is_first && self.next_due().is_some() {
             self.earlier.notify_one();
         }

@@ -1,8 +1,8 @@
 //! [`commit`]: the commit from which this program was built.
 //!
-//! The program does not contain it: otherwise each commit would rebuild it. But cargo writes a list of its source files
-//! beside a program. While none of these is newer than the program, the checkout is unchanged since the build, and git
-//! returns the commit.
+//! The program does not contain its commit: otherwise each commit would rebuild it. But cargo writes a list of a
+//! program's source files beside the program. While none of these is newer than the program, the checkout is unchanged
+//! since the build, and git returns the commit.
 
 use std::{
     fs,
@@ -11,11 +11,11 @@ use std::{
     time::SystemTime,
 };
 
-/// Apart from the sources, these determine a program.
+/// The files that determine a program apart from its sources.
 const MANIFESTS: [&str; 2] = ["Cargo.toml", "Cargo.lock"];
 
 /// Returns the commit of the checkout from which the program was built, with `-dirty` if files differ from it. It is
-/// `unknown` if the checkout has changed since or is missing, or if the program is a copy without cargo's list: copy
+/// `unknown` if the checkout is missing or has changed since, or if the program is a copy without cargo's list. Copy
 /// both with their times (`cp -p NAME NAME.d DIR`).
 pub(super) fn commit() -> String {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).parent();

@@ -101,8 +101,8 @@ struct Peer {
 }
 
 impl Sampled {
-    /// Replaces the head's age with that by this clock: the node's own may have jumped. A node that gives no time of
-    /// its head is believed.
+    /// Computes the head's age by this clock: the node's clock may have jumped. If the node reports no timestamp of its
+    /// head, the age that it reports stays.
     fn by_clock(mut self, now_ms: u64) -> Sampled {
         // The genesis has the time at which the chain was defined, not that at which it started.
         let has_batch = self.head.number.is_some_and(|number| number > 0);
@@ -167,7 +167,8 @@ struct Watched {
 struct Cpu {
     /// The value in the last sample.
     seen: f64,
-    /// The time and value of the last change; `None` before the first change, because its age is unknown until then.
+    /// The time and value of the last change; `None` before the first change, because the age of the value is unknown
+    /// until then.
     base: Option<(u64, f64)>,
 }
 
@@ -332,8 +333,8 @@ mod tests {
         assert_eq!((peers[0].name.as_str(), peers[0].series.last()), ("0123456789", Some(900.0)));
     }
 
-    /// Goal: a figure that the node updates every two seconds, and that is polled every half, gives a curve without
-    /// peaks and zeros.
+    /// Goal: a figure that the node updates every two seconds, and that is polled every half second, gives a curve
+    /// without peaks and zeros.
     #[test]
     fn cpu_counts_between_two_looks_of_the_node() {
         let mut node = Watched::new("fullnode-0", MemoryPeak::default());

@@ -12,14 +12,14 @@ pub struct LiarOpinion {
     pub liar: String,
     /// The lie, as named by the fault `lying_peers`, or the attack of `among`.
     pub lie: String,
-    /// When the node got it as a peer, in ms since the run began.
+    /// When the node got the liar as a peer, in ms since the run began.
     pub at_ms: u64,
-    /// Seconds from then until the node was seen to ban it, sampled twice a second; `None` if it did not while the liar
-    /// was there.
+    /// Seconds from then until a sample, taken twice a second, showed a ban; `None` if the node did not ban the liar
+    /// while it was there.
     pub banned_after_seconds: Option<f64>,
-    /// Why the node banned it, or last paused it; `None` if it had no reason.
+    /// Why the node banned the liar, or last paused it; `None` if the node gave no reason.
     pub reason: Option<String>,
-    /// The last score that the node gave it, 0 to 1000; `None` if it was never connected.
+    /// The last score that the node gave the liar, 0 to 1000; `None` if the two were never connected.
     pub score: Option<f64>,
     /// Answers that were late, lost or refused.
     pub failures: u64,

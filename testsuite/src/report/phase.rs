@@ -1,5 +1,5 @@
-//! [`PhaseFigures`]: the figures of a phase of load: transactions due, sent and committed, the latency of each kind of
-//! answer, and the result of the audit of receipts and balances.
+//! [`PhaseFigures`]: the figures of a phase of load. They are the transactions due, sent and committed, the latency of
+//! each kind of answer, and the audit of receipts and balances.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,5 @@
 //! [`ATTACKS`]: the names of the siege's attacks, for the rules. The attacks themselves are in a crate above this one.
-//! Those by servers are [`PeerLie`].
+//! Attacks by servers are in [`PeerLie`].
 
 use super::fault::PeerLie;
 

@@ -165,8 +165,8 @@ mod tests {
         assert_eq!(Twin::path_of(Path::new("x/a.yaml")), Path::new("x/a.defect.yaml"));
     }
 
-    /// Goal: a twin's links replace those of its scenario between the same regions, and two of its own for the same
-    /// regions are refused.
+    /// Goal: a twin's links replace its scenario's links between the same regions, and a twin with two links for the
+    /// same regions is refused.
     #[test]
     fn links_of_a_twin_are_in_place_of_the_scenarios() {
         let link = |one: &str, other: &str, ms: u32| {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use super::{API_PORT, Blueprint, Member, PEERS_PORT, Way};
 use crate::relay::Link;
 
-/// The first port of a sidecar; the place of the link's target node is added.
+/// The first port of a sidecar. The port of a link is this plus the place of its target node.
 const LINK_PORT: u16 = 10_000;
 /// How long the load waits for its nodes, which start with it.
 const WAIT: &str = "5m";
@@ -57,7 +57,7 @@ pub(super) fn load(blueprint: &Blueprint, host: impl Fn(&Member) -> String) -> V
     arguments
 }
 
-/// Arguments in a file whose reader replaces `$NAME`.
+/// Escapes arguments for a file whose reader replaces `$NAME`.
 pub(super) fn escaped(arguments: &[String]) -> Vec<String> {
     arguments.iter().map(|argument| argument.replace('$', "$$")).collect()
 }

@@ -42,7 +42,8 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<String> {
 /// How the file is used.
 fn usage(file: &Path) -> String {
     let compose = format!("docker compose -f {}", file.display());
-    // The node's image has a volume that these nodes do not use, and each container one of its own.
+    // The node's image declares a volume that these nodes do not use. Each container has its own, which `--volumes`
+    // removes.
     format!(
         "start: {compose} up -d\nload:  {compose} --profile {LOAD} run --rm {LOAD}\nstop:  {compose} --profile '*' down --volumes\n"
     )
@@ -95,7 +96,7 @@ fn service(blueprint: &Blueprint, place: usize, member: &Member) -> Result<Value
     Ok(service)
 }
 
-/// In its node's network: the node dials it on loopback.
+/// A sidecar runs in its node's network namespace, so that the node dials it on loopback.
 fn relay(member: &Member, arguments: &[String]) -> Value {
     json!({
         "image": TOOLS_IMAGE,

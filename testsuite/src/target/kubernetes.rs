@@ -18,7 +18,7 @@ const PULL: &str = "Never";
 const LOAD: &str = "load";
 /// The most memory of a node.
 const MEMORY_MIB: u64 = 2_048;
-/// The chart cuts longer names, and the nodes would not find each other.
+/// The longest name: the chart cuts longer ones, and the nodes would not find each other.
 const NAME_BYTES_MAX: usize = 52;
 /// The largest genesis: Kubernetes limits a ConfigMap to 1 MiB, including its names.
 const GENESIS_BYTES_MAX: u64 = (1 << 20) - (8 << 10);
@@ -36,7 +36,7 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<String> {
     let (values, keys) = (dir.join("values.yaml"), dir.join("keys.yaml"));
     let genesis = dir.join(file_names::GENESIS);
     check_genesis(&genesis)?;
-    // The image built by packaging/container; the chart's own version is that of a release.
+    // The image that packaging/container builds; the chart's own default is a release's image.
     let image = json!({ "repository": NODE_IMAGE, "tag": "latest", "pullPolicy": PULL });
     let value = json!({ "image": image, "groups": groups, "jobs": { LOAD: load } });
     write_yaml(&values, COMMENT, &value)?;

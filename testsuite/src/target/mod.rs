@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Where links have a delay, loss or a bandwidth, a sidecar with `slipnet relay` runs beside each node, in its network
-//! namespace. The node dials it on loopback, and it relays to the other nodes by their names.
+//! namespace. The node dials the sidecar on loopback, and the sidecar relays to the other nodes by their names.
 
 mod arguments;
 mod compose;
@@ -82,7 +82,7 @@ struct Member {
 struct Way {
     /// The peer's place among the members.
     to: usize,
-    /// What its sidecar does; without it, the peer is dialled directly.
+    /// The shape that the sidecar gives the link; `None` if the node dials the peer directly.
     shape: Option<Shape>,
 }
 

@@ -9,7 +9,7 @@ use crate::{accounts, devnet, manifest::Role, plan::Plan};
 /// The transactions per second and the duration of the load generator's job. Its command line is in the written file.
 const LOAD_TPS: u32 = 500;
 const LOAD_DURATION: &str = "60s";
-/// The most accounts from which it sends.
+/// The most accounts from which the load generator sends.
 const LOAD_ACCOUNTS_MAX: u32 = 200;
 
 pub(super) fn blueprint(plan: &Plan) -> Result<Blueprint> {
@@ -111,7 +111,7 @@ mod tests {
         Plan { devnet, regions: regions.to_vec(), limits: Limits::default() }
     }
 
-    /// Goal: nodes dial as those of a devnet on this machine do, directly or through their sidecars.
+    /// Goal: nodes dial the same peers as in a devnet on this machine, directly or through their sidecars.
     #[test]
     fn peers_are_those_of_a_devnet() {
         let host = |member: &Member| member.name.clone();

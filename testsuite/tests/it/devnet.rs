@@ -232,7 +232,7 @@ async fn four_validators_certify_with_three() {
 }
 
 /// Goal: when the primary is killed under load, another takes over within seconds. Transactions that users gave to
-/// others are executed, and the killed validator follows when it is back.
+/// other validators are executed, and the killed validator follows when it is back.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_chain_goes_on_without_its_primary() {
     let _room = room().await;
@@ -261,8 +261,8 @@ async fn the_chain_goes_on_without_its_primary() {
     devnet.stop().await.unwrap();
 }
 
-/// Goal: with two of four validators gone, the chain stops and says so, and reads go unanswered. When one is back, it
-/// continues where it was, with one history, and three answer alike.
+/// Goal: with two of four validators gone, the chain stops, the others report it, and reads that need a quorum fail.
+/// When one is back, the chain continues where it was, with one history, and three validators answer alike.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_lost_of_four_stand_and_one_back_goes_on() {
     let _room = room().await;

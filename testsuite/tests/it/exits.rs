@@ -63,8 +63,9 @@ fn failed(output: &Output) -> (String, String) {
     (said, told)
 }
 
-/// Goal: a run exits with 0 if its twin fails as it must, and with 1 and the criterion's name if a criterion fails or a
-/// twin passes. A comparison of these two runs exits with 1 and the measure's name, and with 0 the other way round.
+/// Goal: a run exits with 0 if its twin fails as it must. It exits with 1 and the criterion's name if a criterion fails
+/// or a twin passes. A comparison of these two runs exits with 1 and the measure's name. With the two sides swapped, it
+/// exits with 0.
 #[test]
 fn runs_and_comparisons_end_with_1_and_the_name_of_what_failed() {
     let dir = tempfile::tempdir().unwrap();

@@ -18,7 +18,8 @@ const ANSWERED_MIN: usize = 5;
 const SEED: u64 = 7;
 
 /// Goal: with kill -9 at 20 random moments while the chain grows, some of them during start-up, a fullnode resumes each
-/// time from its last state. It ends at the validator's state, whether it executes batches or applies their deltas.
+/// time from its last state. The fullnode ends at the validator's state, whether it executes batches or applies their
+/// deltas.
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_fullnodes_resume_and_end_at_the_same_state() {
     let options = DevnetOptions { validators: 1, accounts: 20, ..DevnetOptions::default() };

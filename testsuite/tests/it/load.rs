@@ -24,7 +24,7 @@ async fn devnet() -> (Devnet, LoadOptions) {
 
 /// Goal: two generators send every kind of transaction in a burst and a ramp. Each node has its latencies, reads are
 /// answered over both transports, and subscriptions announce every head. Receipts, balances, nonces and slots are
-/// right. So are those of a second run on the same chain.
+/// right, also in a second run on the same chain.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_kind_of_transaction_is_followed_and_audited() {
     let (devnet, options) = devnet().await;

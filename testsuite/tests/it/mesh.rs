@@ -139,8 +139,8 @@ async fn batches_go_down_a_line_of_fullnodes() {
     }
 }
 
-/// Goal: when half of the mesh's nodes are killed under load, the others continue. They request the parts in flight
-/// from others, and fetch hardly any batches.
+/// Goal: when half of the mesh's nodes are killed under load, the others continue. These request the parts in flight
+/// from one another, and fetch hardly any batches.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_other_half_goes_on() {
     let _room = room().await;

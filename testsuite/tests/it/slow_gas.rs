@@ -31,8 +31,8 @@ async fn send(rpc: &Rpc, devnet: &Devnet, account: usize, transaction: TxEip1559
     (raw.to_string(), hash)
 }
 
-/// Goal: 18 transactions of one account, whose gas takes longer than a view used to last, halt no chain.
-/// Transactions of others are included while they wait, and each attack is executed or refused with the reason.
+/// Goal: 18 transactions of one account, whose gas takes very long to execute, halt no chain. Transactions of other
+/// accounts are included meanwhile, and each attack is executed or refused with the reason.
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_gas_halts_no_chain() {
     let _room = room().await;

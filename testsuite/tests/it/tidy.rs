@@ -92,7 +92,7 @@ fn modules_have_one_style() {
     assert!(beside.is_empty(), "move these into their folders, as mod.rs: {beside:#?}");
 }
 
-/// Goal: comments and pages do not fall back into phrases that were written out of them.
+/// Goal: comments and pages contain none of the unidiomatic phrases in the list.
 #[test]
 fn phrases_are_english() {
     let phrases: Vec<Regex> = PHRASES.iter().map(|phrase| Regex::new(phrase).unwrap()).collect();

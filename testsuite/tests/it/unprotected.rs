@@ -39,8 +39,8 @@ async fn fund(devnet: &Devnet, rpc: &Rpc) {
     assert_eq!(receipt(rpc, &hash).await["status"], "0x1");
 }
 
-/// Goal: a devnet accepts the transaction at any node, and every node has the contract: those that executed it, and one
-/// that knows the genesis only from its peers.
+/// Goal: a devnet accepts the transaction at any node, and every node has the contract. This includes a node that knows
+/// the genesis only from its peers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_presigned_deployment_lands_on_a_devnet() {
     let _room = room().await;
@@ -93,7 +93,7 @@ async fn a_presigned_deployment_lands_on_a_devnet() {
     devnet.stop().await.unwrap();
 }
 
-/// Goal: without the option, every node refuses it, with the error that clients know.
+/// Goal: without the option, a node refuses the transaction, with the error that clients know.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_strict_devnet_refuses_it() {
     let options = DevnetOptions {

@@ -79,9 +79,9 @@ async fn check_kept(light: &Rpc, validator: &Rpc, number: &Value) {
     }
 }
 
-/// Goal: a light node forwards a transfer. Once that is executed, the node says that it cannot know it, and never that
-/// it does not exist. It refuses at once to wait for receipts and logs. It answers for states, headers and batches
-/// without transactions.
+/// Goal: a light node forwards a transfer. Once the transfer is executed, the node says that it cannot know this
+/// transaction, and does not deny it. It refuses at once to wait for receipts and logs. It answers for states, headers
+/// and batches without transactions.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_light_node_denies_no_transaction() {
     let light = NodeOptions { overrides: vec!["preset=light".to_owned()], ..NodeOptions::default() };

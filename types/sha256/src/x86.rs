@@ -1,7 +1,7 @@
 //! Two interleaved compressions on the SHA extensions of x86-64.
 //!
-//! The unit keeps a state in two registers: words a, b, e, f and words c, d, g, h. One instruction does two rounds of 64; two
-//! others compute the words of the message that later rounds add, four at a time.
+//! The unit keeps a state in two registers: words a, b, e, f and words c, d, g, h. One instruction does two of the 64
+//! rounds. Two others compute the message words that later rounds add, four at a time.
 
 use std::arch::x86_64::{
     __m128i, _mm_add_epi32, _mm_alignr_epi8, _mm_blend_epi16, _mm_loadu_si128, _mm_set_epi64x,
@@ -11,7 +11,7 @@ use std::arch::x86_64::{
 
 use crate::{Block, State};
 
-/// The same register for each message. Two messages keep the SHA unit busy, and the registers suffice for no more.
+/// One register for each of `N` messages. Two messages keep the SHA unit busy; the CPU has too few registers for more.
 type Lanes<const N: usize> = [__m128i; N];
 
 /// FIPS 180-4, section 4.2.2.
@@ -195,7 +195,8 @@ fn four_rounds<const N: usize>(step: usize, abef: &mut Lanes<N>, cdgh: &mut Lane
     let constant = |i: usize| ROUND_CONSTANTS[4 * step + i] as i32;
     let constants = _mm_setr_epi32(constant(0), constant(1), constant(2), constant(3));
     let sums = add(words, [constants; N]);
-    // After two rounds a, b, e, f are where c, d, g, h were: so the names are swapped.
+    // After two rounds, the old a, b, e, f are the new c, d, g, h. The instruction writes the new a, b, e, f over the
+    // old c, d, g, h: so the names are swapped.
     for lane in 0..N {
         cdgh[lane] = _mm_sha256rnds2_epu32(cdgh[lane], abef[lane], sums[lane]);
     }
@@ -252,7 +253,7 @@ fn load_words<const BYTES: usize, const FOURS: usize>(bytes: &[u8; BYTES]) -> [_
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 fn load_state(state: &State) -> (__m128i, __m128i) {
     let words = state.as_ptr().cast::<__m128i>();
-    // SAFETY: a state has 32 bytes, of which the two unaligned loads read one half each.
+    // SAFETY: each of the two unaligned loads reads one half of the state's 32 bytes.
     let (dcba, hgfe) = unsafe { (_mm_loadu_si128(words), _mm_loadu_si128(words.add(1))) };
     let (cdab, efgh) = (_mm_shuffle_epi32::<0b10_11_00_01>(dcba), _mm_shuffle_epi32::<0b00_01_10_11>(hgfe));
     (_mm_alignr_epi8::<8>(cdab, efgh), _mm_blend_epi16::<0xf0>(efgh, cdab))
@@ -283,7 +284,7 @@ unsafe impl AnyBits for [u8; 32] {}
 fn store_halves<T: AnyBits>(to: &mut T, [front, back]: [__m128i; 2]) {
     const { assert!(size_of::<T>() == 32) };
     let to = std::ptr::from_mut(to).cast::<__m128i>();
-    // SAFETY: `to` has 32 bytes, of which the two unaligned stores write one half each, and which may have any value.
+    // SAFETY: each of the two unaligned stores writes one half of the 32 bytes of `to`, which may have any value.
     unsafe {
         _mm_storeu_si128(to, front);
         _mm_storeu_si128(to.add(1), back);

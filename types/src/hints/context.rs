@@ -125,7 +125,7 @@ impl HintContext {
     }
 }
 
-/// The address in a word: twelve zero bytes before it, and not a mere number below 2^112.
+/// The address in a word, if twelve zero bytes precede it and it is not a mere number below 2^112.
 pub(super) fn as_address(word: &[u8]) -> Option<Address> {
     let (zeros, address) = word.split_at_checked(12)?;
     let fits = address.len() == 20 && zeros.iter().all(|byte| *byte == 0);

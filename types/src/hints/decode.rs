@@ -27,8 +27,8 @@ pub struct DecodedHints {
 /// Decodes hints of the batch that `context` describes. An account lists a slot twice only if the bytes name it in two ways.
 ///
 /// # Errors
-/// If the version is unknown, the bytes are malformed, or they name more than `keys_max` accounts and slots. Memory is bounded
-/// by the keys and one row for each, hashing by three times their number.
+/// If the version is unknown, the bytes are malformed, or they name more than `keys_max` accounts and slots. The keys
+/// and one row for each bound the memory; three times their number bounds the hashing.
 pub fn decode(bytes: &[u8], context: &HintContext, keys_max: usize) -> Result<DecodedHints, CodecError> {
     let mut reader = Reader(bytes);
     if reader.byte()? != HINTS_VERSION {
@@ -164,7 +164,7 @@ impl<'a> Decoder<'a> {
                     let key = self.key(reader, kind & !WITH_FIELDS, &mut ascending)?;
                     let entry = entry(mapping.slot_first, base, key);
                     let mask = if kind & WITH_FIELDS == 0 { 1 } else { reader.number()? };
-                    // At least one, since it cost a hash.
+                    // An entry without fields counts as one key, because it cost a hash.
                     self.take(mask.count_ones().max(1) as usize)?;
                     slots.extend((0..FIELDS_MAX).filter(|at| mask >> at & 1 == 1).map(|at| field(entry, at)));
                 }

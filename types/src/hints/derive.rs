@@ -7,7 +7,7 @@ use alloy_primitives::{B256, U256, keccak256, map::HashMap};
 
 use super::Preimage;
 
-/// Number of fields after an entry's start that are looked for.
+/// How many fields from an entry's start on are tried.
 pub(super) const FIELDS_MAX: usize = 16;
 /// Number of mappings around the innermost one that are resolved; real contracts nest two or three deep.
 pub(super) const OUTER_MAX: usize = 2;
@@ -21,7 +21,7 @@ pub(super) struct Mapping<K> {
     pub(super) slot_first: bool,
     /// The slot of the outermost mapping.
     pub(super) root: B256,
-    /// Keys in the mappings around it, outermost first.
+    /// Keys in the mappings around the innermost one, outermost first.
     pub(super) outer: [Option<K>; OUTER_MAX],
 }
 
@@ -56,15 +56,15 @@ pub(super) struct Origins<'a> {
 
 /// Where a slot comes from.
 pub(super) struct Origin {
-    /// The slot of the mapping that it is in.
+    /// The slot of the mapping that contains the entry.
     pub(super) base: B256,
-    /// Whether that is hashed before the key.
+    /// Whether the mapping's slot is hashed before the key.
     pub(super) slot_first: bool,
     /// The entry's key in the mapping.
     pub(super) key: B256,
     /// Offset of the field in the entry, below [`FIELDS_MAX`].
     pub(super) field: u8,
-    /// Index of the entry's preimage. Equal entries have the same.
+    /// Index of the entry's preimage. Equal entries have the same index.
     pub(super) place: u32,
 }
 

@@ -4,14 +4,15 @@
 use super::bytes::{Ascending, Reader, invalid, put};
 use crate::{codec::CodecError, conflicts::Conflicts};
 
-/// Gas is rounded up to a multiple of this: it only tells long chains of transactions from short ones.
+/// Gas is rounded up to a multiple of this, because it only serves to distinguish long chains of transactions from
+/// short ones.
 pub(super) const GAS_UNIT: u64 = 1_000;
 
 pub(super) fn encode(conflicts: &Conflicts) -> Vec<u8> {
     let mut out = Vec::with_capacity(4 * conflicts.gas.len());
     for (index, (predecessors, gas)) in (0u64..).zip(conflicts.predecessors.iter().zip(&conflicts.gas)) {
         put(&mut out, gas.div_ceil(GAS_UNIT));
-        // Nearest first, so that the gaps are those of ascending distances.
+        // The nearest predecessor comes first, so that the distances ascend.
         let earlier = predecessors.iter().rev().filter(|earlier| u64::from(**earlier) < index);
         put(&mut out, earlier.clone().count() as u64);
         let mut ascending = Ascending::default();

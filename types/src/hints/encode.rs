@@ -22,7 +22,7 @@ pub(super) const WORDS: u8 = 1;
 pub(super) const BY_ADDRESS: u8 = 2;
 pub(super) const BY_NUMBER: u8 = 3;
 pub(super) const BY_WORD: u8 = 4;
-/// Flag beside the kind: fields other than the first follow each key.
+/// Flag, added to the kind: a mask of fields follows each key, because not all are the first field.
 pub(super) const WITH_FIELDS: u8 = 8;
 /// Approximate bytes of an account with its slots.
 const ACCOUNT_BYTES: usize = 16;
@@ -98,10 +98,11 @@ struct Slot {
     mapping: Option<u32>,
     /// The kind of its group.
     kind: u8,
-    /// A number, an address's number, or, if the key or the slot is a word, its place.
+    /// The number of the key, of the key's address, or of a slot outside of mappings. If a word is written instead:
+    /// `place`.
     key: u64,
     field: u8,
-    /// The place of its preimage; for a slot outside of mappings, its index among the account's plain slots.
+    /// The index of its entry's preimage; for a slot outside of mappings, its index among the account's plain slots.
     place: u32,
 }
 

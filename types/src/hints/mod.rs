@@ -98,9 +98,9 @@ pub fn signed_bytes_max(gas_used: u64) -> usize {
     256 * keys_max(gas_used)
 }
 
-/// Maximum bytes of a batch's hints that a node keeps without having made the same hints, by the bytes of the batch's
-/// transactions and changes. In blocks since London, hints take 7 % of their transactions' bytes, with rows 25 %; a
-/// small batch that reads much has some KiB.
+/// Maximum bytes of the hints that a node keeps for a batch, unless it made the same hints itself. The arguments are
+/// the bytes of the batch's transactions and changes. In blocks since London, hints take 7 % of their transactions'
+/// bytes, with rows 25 %; a small batch that reads much has some KiB.
 pub fn kept_bytes_max(tx_bytes: u32, delta_bytes: u32) -> usize {
     4_096 + 2 * (tx_bytes as usize + delta_bytes as usize)
 }

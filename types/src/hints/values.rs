@@ -28,7 +28,7 @@ const NO_ROW: u64 = 0;
 const UNKNOWN: u64 = 1;
 const NO_CODE: u64 = 2;
 const NEW_CODE: u64 = 3;
-/// From this number on: the earlier hashes, the first one first.
+/// This number and those above it name the earlier code hashes, the first one first.
 const EARLIER_CODE: u64 = 4;
 
 /// A slot's first byte: the length of its value, where 0 means no row, or one of these.

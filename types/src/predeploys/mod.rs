@@ -1,9 +1,9 @@
 //! Contracts that Ethereum's tools expect at the same address on every chain, for inclusion in a genesis.
 //!
 //! On Ethereum each was deployed by a transaction that was signed once for all chains, so its address is the same
-//! everywhere. Such transactions name no chain, and a chain admits them only if its genesis says so (EIP-155): other
-//! chains have these contracts from their genesis, or never. The two public ones were published as such transactions,
-//! which are in files beside this one; their signers determine the addresses.
+//! everywhere. Such transactions name no chain, and a chain admits them only if its genesis says so (EIP-155). Other
+//! chains have these contracts from their genesis, or never. The transactions of the two public contracts are in files
+//! beside this one; their signers determine the addresses.
 
 use std::collections::BTreeMap;
 

@@ -40,7 +40,7 @@ pub fn fold_leaves(leaves: &[Leaf], hashes: &mut [Digest], depth: usize) -> Subt
 
 /// With fewer leaves, sorting the joins by level costs more than hashing two at a time saves.
 const LEVELS_LEAVES_MIN: usize = 24;
-/// At most this number of leaves with their hashes fits a core's first-level cache.
+/// The largest number of leaves that fit a core's first-level cache together with their hashes.
 const LEVELS_LEAVES_MAX: usize = 256;
 
 /// As [`fold_leaves`], for two leaves or more. Goes up bit by bit from the deepest bit at which two neighbours diverge.
@@ -54,7 +54,7 @@ fn fold_levels(leaves: &[Leaf], hashes: &mut [Digest], depth: usize) -> Digest {
             joins.push(Join { sides, place: run.first });
             above.push(run);
         };
-        // A run without a sibling.
+        // The sides of a run without a sibling.
         let lone = |run: &Run| match leaves[run.first].path.bit(bit) {
             false => [Some(run.first), None],
             true => [None, Some(run.first)],
@@ -70,8 +70,8 @@ fn fold_levels(leaves: &[Leaf], hashes: &mut [Digest], depth: usize) -> Digest {
             join([Some(left), Some(right)], Run { first: left, last: end });
         }
         runs.for_each(|run| join(lone(run), *run));
-        // The joins run outside of the loop above, whose branches are unpredictable, so that the hashes do not wait for
-        // those.
+        // The branches of the loop above are unpredictable. The joins run outside of it, so that no hash waits for a
+        // branch.
         let (pairs, odd) = joins.as_chunks();
         for [first, second] in pairs {
             let [first_hash, second_hash] = hash(&JOIN, [first.halves(hashes), second.halves(hashes)]);

@@ -27,9 +27,9 @@ pub enum SiblingNode {
 /// A range of one path proves membership or absence.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct StateRangeProof {
-    /// Siblings beside the first path, by ascending depth.
+    /// Siblings to the left of the first path, by ascending depth.
     pub left: BoundedVec<Sibling, { limits::PROOF_SIDE_MAX }>,
-    /// Siblings beside the last path, by ascending depth.
+    /// Siblings to the right of the last path, by ascending depth.
     pub right: BoundedVec<Sibling, { limits::PROOF_SIDE_MAX }>,
 }
 
@@ -86,8 +86,8 @@ impl StateRangeProof {
         if found == root { Ok(()) } else { Err(StateRangeError::WrongRoot { found, expected: root }) }
     }
 
-    /// Checks that every sibling is at a place where a proof of this range can have one. A caller that lacks the leaves
-    /// can check no more. If this check fails, no leaves can make the proof valid.
+    /// Checks that every sibling has a position that a proof of this range can have. A caller that lacks the leaves can
+    /// check no more. If this check fails, no leaves can make the proof valid.
     pub fn check_places(&self, first: Path, last: Path) -> Result<(), StateRangeError> {
         self.fold(first, last, |_, _| Subtree::Empty).map(|_| ())
     }

@@ -7,7 +7,7 @@ use slipstream_types::Digest;
 /// The digest in the place of a missing leaf.
 const EMPTY: Digest = Digest::ZERO;
 
-/// The leaf of a shard. Its place is part of it.
+/// The leaf of a shard: a hash of the shard's index and content.
 pub(super) fn leaf(index: usize, shard: &[u8]) -> Digest {
     let hasher =
         Sha256::new().chain_update(b"slipstream shard leaf").chain_update((index as u64).to_le_bytes());

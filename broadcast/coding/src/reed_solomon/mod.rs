@@ -1,12 +1,12 @@
 //! Shards of a Reed-Solomon code under a Merkle root.
 //!
-//! A shard that fits the root is verified alone, and is passed on as it came. Any `data` of them give the payload,
-//! which is compared with the signed digest.
+//! A shard is verified alone, against the root, and passed on as it came. Any `data` shards give the payload, which is
+//! compared with the signed digest.
 //!
-//! A node can check only with the payload whether the shards under a root belong to *one* payload. Safety needs no
-//! earlier check: nodes that decode from different shards compare the result with one digest, so they accept the same
-//! payload. If a source's shards are no code word, some nodes fail to decode. These nodes then know that the plan's
-//! signer lied, and get the payload whole.
+//! A node needs the payload to check whether the shards under a root belong to *one* payload. Safety needs no earlier
+//! check: nodes that decode from different shards compare the result with one digest, so they accept the same payload.
+//! If a source's shards are no code word, some nodes fail to decode. These nodes then know that the plan's signer lied,
+//! and get the payload whole.
 
 mod merkle;
 mod shards;
@@ -63,7 +63,7 @@ pub(crate) struct ReedSolomon {
     shards: BTreeMap<usize, Shard>,
     /// Whether the root is known to be that of the payload's shards; all of them are here then.
     is_vouched: bool,
-    /// The known shards of each peer; all of them if it has the payload.
+    /// The known shards of each peer; all of them if the peer has the payload.
     peers: Peers<ShardMap>,
 }
 
@@ -211,7 +211,8 @@ impl Codec for ReedSolomon {
         if count(known) >= self.shape.data {
             return None;
         }
-        // Takes any of those that went to the fewest, so that a peer's neighbours do not all send it the same.
+        // Takes one of the shards that went to the fewest peers, so that a peer's neighbours do not all send it the
+        // same shard.
         let lacking = self.shards.iter_mut().filter(|(index, _)| !contains(known, **index));
         let (index, shard) = lacking.min_by_key(|(_, shard)| (shard.sent, rng.next_u32()))?;
         shard.sent += 1;
@@ -237,7 +238,7 @@ impl Codec for ReedSolomon {
                 map.iter_mut().zip(bytes.iter()).for_each(|(to, from)| *to = *from);
                 map
             }
-            // Peers of this codec say this only if they have nothing.
+            // Peers report this for a payload in shards only if they have nothing.
             Held::Chunks(_) => NONE,
         };
         let Some(known) = self.peers.of(peer, NONE) else { return };

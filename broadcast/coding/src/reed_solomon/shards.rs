@@ -1,7 +1,7 @@
 //! A payload as shards, and back.
 //!
-//! A chunk as sent: the shard's place (two bytes, little-endian), the siblings on its path from the leaf up (32 bytes
-//! each), then the shard.
+//! A chunk as sent: the shard's index (two bytes, little-endian), the siblings from its leaf up (32 bytes each), then
+//! the shard.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use slipstream_types::Digest;
 use super::merkle::{self, Tree};
 use crate::codec::Malformed;
 
-/// Bytes of a shard's place.
+/// Bytes of a shard's index as sent.
 const INDEX_BYTES: usize = 2;
 
 /// How a payload is cut.
@@ -51,7 +51,7 @@ impl Shape {
     }
 }
 
-/// The place that a chunk claims, if its length is right and the payload has that shard.
+/// The index that a chunk claims, if its length is right and the payload has that shard.
 pub(super) fn index(shape: &Shape, chunk: &[u8]) -> Result<usize, Malformed> {
     let length = Malformed::Length { found: chunk.len(), expected: shape.chunk_bytes() };
     let Some(bytes) = chunk.first_chunk::<INDEX_BYTES>().filter(|_| chunk.len() == shape.chunk_bytes())
@@ -65,7 +65,7 @@ pub(super) fn index(shape: &Shape, chunk: &[u8]) -> Result<usize, Malformed> {
     Ok(index)
 }
 
-/// Whether a chunk's path leads from its shard at this place to the root.
+/// Whether a chunk's path leads from its shard, at this index, to the root.
 pub(super) fn leads_to(root: &Digest, shape: &Shape, index: usize, chunk: &[u8]) -> bool {
     let leaf = merkle::leaf(index, shape.shard(chunk));
     merkle::root_of(index, leaf, &chunk[INDEX_BYTES..shape.head_bytes()]) == *root
@@ -92,7 +92,7 @@ pub(super) fn cut(shape: &Shape, payload: &[u8]) -> Result<Cut, reed_solomon_sim
     Ok((tree.root(), shards().map(chunk).collect()))
 }
 
-/// Decodes the payload from `data` chunks or more, each with its place; `None` if they are too few.
+/// Decodes the payload from `data` chunks or more, each with its index. Returns `None` if they are too few.
 pub(super) fn join(shape: &Shape, chunks: &[(usize, Arc<[u8]>)]) -> Option<Vec<u8>> {
     let shard = |(index, chunk): &'_ (usize, Arc<[u8]>)| (*index, chunk.clone());
     let (data, parity): (Vec<_>, Vec<_>) =

@@ -48,8 +48,8 @@ fn residues(bytes: &[u8], first: usize) -> Result<Vec<Plain>, Malformed> {
 }
 
 /// Draws this many random short factors, all nonzero. Short factors make a combination four times as cheap as full
-/// ones. With a probability of 2^-56 a combination is useless to a receiver that lacks something; to raise that, one
-/// must know the factors beforehand.
+/// ones. With a probability of 2^-56, a combination is useless to a receiver that lacks something. An attacker can
+/// raise this probability only by knowing the factors beforehand.
 fn factors(count: usize, rng: &mut dyn RngCore) -> Vec<u64> {
     (0..count).map(|_| (rng.next_u64() >> (u64::BITS - SHORT_BITS)).max(1)).collect()
 }

@@ -9,8 +9,8 @@ use super::{
     scalar::Matrix,
 };
 
-/// Returns the payload whose pieces the chunks combine, if they are independent and such a payload exists. Wrong chunks
-/// give another payload, which its digest shows.
+/// Returns the payload whose pieces the chunks combine, if the chunks are independent and such a payload exists. Wrong
+/// chunks give another payload, as its digest shows.
 pub(super) fn decode(shape: &Shape, chunks: &[Arc<Chunk>]) -> Option<Vec<u8>> {
     let inverse = matrix::inverse(chunks.iter().map(|chunk| chunk.coefficients.clone()).collect())?;
     let mut assembly = Assembly::new(*shape);

@@ -1,7 +1,7 @@
 //! The points that commit to pieces.
 //!
-//! Generator `j` is the hash of `j` to the group, so nobody knows a relation between generators. With one, other
-//! scalars would fit the same commitment. The generators are the same for all chains and never change.
+//! Generator `j` is the hash of `j` to the group, so nobody knows a relation between generators. With a known relation,
+//! other scalars would fit the same commitment. The generators are the same for all chains and never change.
 
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
@@ -15,8 +15,8 @@ use sha2::{Digest as _, Sha512};
 static MADE: Mutex<Option<Arc<[RistrettoPoint]>>> = Mutex::new(None);
 
 /// Generators whose odd multiples are kept, 10 kB for each and 5 MB together. Sums over at most this many generators
-/// take a fifth to a quarter less time with them. From a thousand on they take more, because the multiples do not fit
-/// the caches.
+/// take a fifth to a quarter less time with these multiples. Sums over a thousand or more take more time, because the
+/// multiples do not fit the caches.
 const TABLE_GENERATORS: usize = 512;
 
 static TABLE: LazyLock<VartimeRistrettoPrecomputation> =
@@ -27,14 +27,15 @@ pub(super) fn table(count: usize) -> Option<&'static VartimeRistrettoPrecomputat
     (count <= TABLE_GENERATORS).then(|| &*TABLE)
 }
 
-/// Returns at least the first `count` generators. Makes the missing ones, while others may use those that exist.
+/// Returns at least the first `count` generators. Makes the missing ones; meanwhile other threads may use the existing
+/// ones.
 pub(super) fn first(count: usize) -> Arc<[RistrettoPoint]> {
     let made = || MADE.lock().unwrap_or_else(PoisonError::into_inner);
     let known = made().clone().unwrap_or_default();
     if known.len() >= count {
         return known;
     }
-    // A caller that needs more will often soon need a little more again.
+    // A caller that needs more generators will often need a few more soon.
     let wanted = count.next_multiple_of(512);
     let more: Arc<[_]> = known.iter().copied().chain((known.len()..wanted).map(generator)).collect();
     let mut shared = made();

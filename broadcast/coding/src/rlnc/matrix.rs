@@ -5,15 +5,15 @@ use super::scalar::Factor;
 /// How a row relates to those of an echelon form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Rank {
-    /// It is a combination of the first rows that were asked about.
+    /// The row is a combination of the first rows, as many as the caller named.
     Dependent,
-    /// It is a combination of all rows, though not of those.
+    /// The row is a combination of all rows, but not of the first rows alone.
     DependentOnAll,
-    /// It is independent: this remains of it when the rows are subtracted.
+    /// The row is independent. This is its rest after the rows are subtracted.
     Independent(Vec<Factor>),
 }
 
-/// Independent rows: each has one at its pivot, and zero at the pivots of those before it.
+/// Independent rows: each has a 1 at its own pivot, and a 0 at the pivot of each earlier row.
 #[derive(Debug, Default)]
 pub(super) struct Echelon {
     rows: Vec<(usize, Vec<Factor>)>,
@@ -25,8 +25,8 @@ impl Echelon {
         self.rows.len()
     }
 
-    /// Relates a row to the first `first` rows, and to all. For each row of the form, that costs as many
-    /// multiplications as the row has coefficients.
+    /// Relates a row to the first `first` rows, and to all. Each row of the form costs as many multiplications as `row`
+    /// has coefficients.
     pub(super) fn reduce(&self, mut row: Vec<Factor>, first: usize) -> Rank {
         for (index, (pivot, earlier)) in self.rows.iter().enumerate() {
             if index == first && row.iter().all(Factor::is_zero) {

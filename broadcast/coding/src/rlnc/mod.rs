@@ -2,13 +2,14 @@
 //! Ethereum" (2024).
 //!
 //! The payload is cut into `N` pieces `v_i` of `M` scalars. The plan has the commitments `C_i = sum_j v_ij G_j`. A
-//! chunk is a combination `sum_i b_i v_i` with its coefficients `b`; it fits if it commits to `sum_i b_i C_i`. So does
-//! every combination of chunks that fit. To make any other chunk that fits, one must know a relation between the
+//! chunk is a combination `sum_i b_i v_i` with its coefficients `b`; it fits if it commits to `sum_i b_i C_i`. Any
+//! combination of fitting chunks fits too. Making another fitting chunk would take a known relation between the
 //! generators.
 //!
 //! Differences from the paper: chunks are verified together ([`verify`]), with arithmetic whose time depends on the
 //! data, all of which is public. Generators are hashed, so they have no known relations ([`generators`]). Factors of a
-//! combination have 56 bits ([`chunk`]). The digest of the whole judges it before the commitments do.
+//! combination have 56 bits ([`chunk`]). A whole payload is compared with the digest before it is compared with the
+//! commitments.
 
 mod chunk;
 mod decode;
@@ -49,7 +50,7 @@ const _: () = assert!(PIECES_MAX + SPARES_MAX <= scalar::SUM_TERMS_MAX);
 /// This node's knowledge of one peer.
 #[derive(Debug, Clone, Copy)]
 struct PeerHoldings {
-    /// Dimensions verified here that the peer has, at the least: chunks that it sent and that it was sent.
+    /// Minimum number of dimensions verified here that the peer has: chunks that came from it or were sent to it.
     has: usize,
     /// Chunks that the peer can still need.
     lacks: usize,
@@ -123,7 +124,7 @@ impl Rlnc {
 
     /// Makes the codec of a receiver.
     ///
-    /// The identity is a commitment like any other, to a piece of zeros.
+    /// The identity is accepted like any other commitment: it commits to a piece of zeros.
     pub(crate) fn open(plan: Plan, commitments: &[[u8; 32]]) -> Result<Self, PlanError> {
         let (digest, pieces) = (plan.digest, commitments.len());
         if pieces == 0 {
@@ -306,7 +307,7 @@ impl Codec for Rlnc {
         let holds = match held {
             Held::Whole => pieces,
             Held::Chunks(chunks) => usize::from(*chunks).min(pieces),
-            // Peers of this codec never say this.
+            // Peers never report shards for a payload under RLNC.
             Held::Shards(_) => return,
         };
         let Some(known) = self.known(peer) else { return };

@@ -97,8 +97,8 @@ impl Assembly {
         }
     }
 
-    /// Returns the payload, if the scalars are those of one: each of 252 bits, and zero after the payload's end. Only
-    /// then do its bytes determine all scalars.
+    /// Returns the payload, if the scalars are a payload's: each of at most 252 bits, and zero after the payload's end.
+    /// Only then do the payload's bytes determine all scalars.
     pub(super) fn finish(mut self) -> Option<Vec<u8>> {
         let is_padded = self.bytes[self.shape.bytes..].iter().all(|byte| *byte == 0);
         self.bytes.truncate(self.shape.bytes);

@@ -1,8 +1,8 @@
 //! Arithmetic modulo the order of Ristretto's group, for sums of many products.
 //!
-//! Everything here is public data, so variable time is safe, and a sum of products is reduced once at its end. Data
-//! stays in plain form ([`Plain`]); its multipliers are in Montgomery form ([`Factor`]). So one Montgomery reduction of
-//! a sum of `factor * plain` gives plain form again.
+//! All data here is public, so variable time is safe. A sum of products is reduced once, at its end. Data stays in
+//! plain form ([`Plain`]); its multipliers are in Montgomery form ([`Factor`]). So one Montgomery reduction of a sum of
+//! `factor * plain` gives plain form again.
 
 use curve25519_dalek::scalar::Scalar;
 
@@ -13,7 +13,7 @@ pub(super) type Plain = [u64; 4];
 const ORDER: Plain = [0x5812_631a_5cf5_d3ed, 0x14de_f9de_a2f7_9cd6, 0, 0x1000_0000_0000_0000];
 /// `-1 / ORDER` modulo 2^64.
 const ORDER_INVERSE_NEGATED: u64 = {
-    // Newton's method: each step doubles the number of right bits. It starts with one, which is right for any odd
+    // Newton's method: each step doubles the number of correct bits. The start value 1 has one correct bit for any odd
     // number.
     let (mut inverse, mut step) = (1_u64, 0);
     while step < 6 {
@@ -66,8 +66,8 @@ const fn mul_add(sum: u64, a: u64, b: u64, carry: u64) -> (u64, u64) {
 /// The residue of a number of at most 256 bits.
 #[inline(always)]
 const fn below_order(number: Plain) -> Plain {
-    // 2^252 is a little less than the order. Subtracting the order as often as 2^252 goes in leaves a residue, or falls
-    // below zero by less than one order.
+    // 2^252 is a little less than the order. Subtracting the order as often as 2^252 goes into the number leaves a
+    // residue, or falls below zero by less than one order.
     let times = number[3] >> 60;
     let (mut residue, mut borrow, mut carry, mut limb) = ([0; 4], 0, 0, 0);
     while limb < 4 {
@@ -231,11 +231,11 @@ impl Sum {
     }
 }
 
-/// The sum of products, column by column of their limbs, so that carries wait for the end of each column. It must fit
-/// 512 bits.
+/// The sum of products, column by column of their limbs, so that carries wait for the end of each column. The sum must
+/// fit 512 bits.
 #[inline]
 fn dot(a: &[Plain], b: &[Plain]) -> [u64; 8] {
-    /// The products of limbs whose places add up to `K`, and the carry.
+    /// The products of limbs whose indices add up to `K`, and the carry.
     #[inline(always)]
     fn column<const K: usize>(a: &[Plain], b: &[Plain], carry: u128) -> (u64, u128) {
         let (mut sum, mut over) = (carry, 0_u64);
@@ -274,8 +274,8 @@ pub(super) struct Matrix {
 }
 
 impl Matrix {
-    /// Makes a matrix of rows of equal length, at most [`SUM_TERMS_MAX`]. Products of sums of two are up to four times
-    /// as large, and half as many.
+    /// Makes a matrix of rows of equal length, at most [`SUM_TERMS_MAX`]. [`Matrix::multiply`] multiplies sums of two
+    /// residues: its products are up to four times as large, but half as many.
     pub(super) fn new(rows: &[Vec<Factor>]) -> Self {
         let rows: Vec<_> = rows.iter().map(|row| halves(row.iter().map(|factor| factor.0))).collect();
         let corrections = rows.iter().map(|[first, second]| Factor(montgomery(dot(first, second)))).collect();
@@ -347,8 +347,8 @@ impl ShortSum {
     #[inline(always)]
     pub(super) fn reduce(self) -> Plain {
         let [a, b, c, d, e] = self.0;
-        // 2^252 is the order less its low half. So that low half is subtracted as often as the upper 64 bits say. The
-        // rest is at most 2^189 below zero, and one order brings it back.
+        // 2^252 is the order less its low half. So the order's low half is subtracted as often as the upper 64 bits
+        // say. The rest is at most 2^189 below zero, and one order brings it back.
         let high = e << 4 | d >> 60;
         let (first, carry) = mul_add(0, high, ORDER[0], 0);
         let (second, third) = mul_add(0, high, ORDER[1], carry);

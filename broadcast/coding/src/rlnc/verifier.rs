@@ -17,7 +17,8 @@ pub struct Verifier(Rlnc);
 impl Verifier {
     /// Makes a verifier for one plan.
     ///
-    /// # Errors If no honest source makes such a plan, or the plan is for another codec.
+    /// # Errors
+    /// If no honest source makes such a plan, or the plan is for another codec.
     pub fn new(plan: &Plan) -> Result<Self, PlanError> {
         match &plan.commitment {
             Commitment::Rlnc { commitments } => Ok(Self(Rlnc::open(plan.clone(), commitments)?)),

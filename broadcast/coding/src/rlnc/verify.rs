@@ -35,7 +35,8 @@ fn deviation(scalars: &[Plain], coefficients: &[Plain], commitments: &[Ristretto
     RistrettoPoint::vartime_multiscalar_mul(scalars.chain(negated), points)
 }
 
-/// Odd weights of 128 bits. Wrong chunks whose sender did not know them pass together with a probability of 2^-127.
+/// Odd weights of 128 bits. Wrong chunks pass together with a probability of 2^-127, if their sender did not know the
+/// weights.
 fn weights(count: usize, seed: [u8; 32]) -> Vec<Factor> {
     let mut rng = StdRng::from_seed(seed);
     (0..count).map(|_| Factor::of(&[rng.next_u64() | 1, rng.next_u64(), 0, 0])).collect()
@@ -51,15 +52,15 @@ struct Batch<'a> {
 }
 
 /// Returns for each chunk whether it contradicts the commitments. If all fit, that costs one multi-scalar
-/// multiplication. Each forged chunk costs about as many more as the number of chunks has bits. The caller must draw
-/// `seed` after the chunks came.
+/// multiplication. Each forged chunk costs about as many more multiplications as the number of chunks has bits. The
+/// caller must draw `seed` after the chunks came.
 pub(super) fn forged(
     shape: Shape,
     commitments: &[RistrettoPoint],
     chunks: &[Arc<Chunk>],
     seed: [u8; 32],
 ) -> Vec<bool> {
-    // One alone needs no weight.
+    // A single chunk needs no weight.
     let weights = if chunks.len() == 1 { vec![Factor::ONE] } else { weights(chunks.len(), seed) };
     let mut batch = Batch { shape, commitments, chunks, weights, forged: vec![false; chunks.len()] };
     if !chunks.is_empty() {
@@ -90,8 +91,8 @@ impl Batch<'_> {
         deviation(&scalars, &coefficients, self.commitments)
     }
 
-    /// Marks the forged chunks among `start..end`, whose deviation is known. Computes the deviation of one half; that
-    /// of the other is what remains.
+    /// Marks the forged chunks among `start..end`, whose deviation is known. Computes the deviation of one half; the
+    /// deviation of the other half is the rest.
     fn search(&mut self, start: usize, end: usize, deviation: RistrettoPoint) {
         if deviation.is_identity() {
             return;

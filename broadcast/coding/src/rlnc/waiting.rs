@@ -17,18 +17,19 @@ use crate::{codec::Accepted, limits::SPARES_MAX};
 struct Entry {
     from: PublicKey,
     chunk: Arc<Chunk>,
-    /// Whether it is a combination of others, some of which are not verified: of use only if one of those is forged.
+    /// Whether it is a combination of other chunks, some of them unverified. It is useful only if one of those is
+    /// forged.
     is_spare: bool,
 }
 
-/// The place of a chunk, which its coefficients alone determine.
+/// What a chunk adds to those that are here. Its coefficients alone determine that.
 #[derive(Debug)]
 pub(super) enum ChunkPlace {
-    /// It is a combination of verified ones.
+    /// The chunk is a combination of verified chunks.
     Dependent,
-    /// It is a combination of verified and unverified ones.
+    /// The chunk is a combination of verified and unverified chunks.
     Spare,
-    /// It is new; this is what it adds to the echelon form.
+    /// The chunk is new. The value is what it adds to the echelon form.
     New(Vec<Factor>),
 }
 
@@ -68,7 +69,7 @@ impl Waiting {
         self.checking.len() + self.waiting.len()
     }
 
-    /// Returns the place of a chunk.
+    /// Returns what a chunk with these coefficients would add.
     pub(super) fn place(&self, coefficients: &[Factor]) -> ChunkPlace {
         match self.echelon.reduce(coefficients.to_vec(), self.verified.len()) {
             Rank::Dependent => ChunkPlace::Dependent,
@@ -77,7 +78,7 @@ impl Waiting {
         }
     }
 
-    /// Takes a chunk at the place that was just determined, if there is room. If all room is taken, the sender with the
+    /// Takes a chunk whose `place` was just determined, if there is room. If all room is taken, the sender with the
     /// most waiting chunks gives up its newest one for a sender with fewer. So one sender cannot shut others out.
     pub(super) fn add(&mut self, from: PublicKey, chunk: Chunk, place: ChunkPlace) -> Accepted {
         let is_spare = matches!(place, ChunkPlace::Spare);
@@ -90,7 +91,7 @@ impl Waiting {
         }
         self.waiting.push(Entry { from, chunk: Arc::new(chunk), is_spare });
         match place {
-            // The chunk that was removed may have been a row.
+            // The removed chunk may have been a row.
             _ if is_full => self.rebuild(),
             ChunkPlace::New(row) => self.echelon.push(row),
             ChunkPlace::Spare | ChunkPlace::Dependent => {}

@@ -18,8 +18,7 @@ fn second() -> Duration {
     Duration::from_secs(1)
 }
 
-/// Goal: with every codec a batch passes hop by hop through a line of nodes, at one latency a hop, and no node has to
-/// ask.
+/// Goal: with every codec a batch passes through a line of nodes at one latency a hop, and no node has to ask.
 #[test]
 fn a_batch_goes_down_a_line_of_nodes() {
     for &kind in CodecKind::ALL {
@@ -52,7 +51,7 @@ fn who_meets_late_is_told_again() {
     assert_eq!((rig.without(1), rig.nodes[1].mesh.status().pulls), (vec![0], 0));
 }
 
-/// Goal: a node that has a batch by other ways says so when it hears of it, and is sent nothing more of it.
+/// Goal: a node that already has an announced batch by other ways says so, and is sent no more of it.
 #[test]
 fn what_is_committed_is_not_sent() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();
@@ -106,8 +105,8 @@ fn a_relay_does_not_wait_for_the_whole() {
     assert_eq!(rig.without(1), [0, 1, 2]);
 }
 
-/// Goal: with several batches in flight, every node of a graph gets each of them, sends no more than its cap, and hears
-/// little twice.
+/// Goal: with several batches in flight, every node of a graph gets each of them, sends within its cap, and receives
+/// few duplicates.
 #[test]
 fn a_graph_is_covered_within_the_cap() {
     for &kind in CodecKind::ALL {
@@ -151,7 +150,7 @@ fn a_node_that_applies_deltas_receives_no_body() {
     assert_eq!(rig.nodes[2].mesh.status().incomplete, 1);
 }
 
-/// Goal: when half of the nodes fall silent in the midst of a batch, the rest get it after a repair, not after a
+/// Goal: when half of the nodes fall silent in the midst of a batch, the others get it by a repair, before the
 /// deadline.
 #[test]
 fn half_of_the_nodes_may_die() {
@@ -227,7 +226,7 @@ fn a_forged_chunk_is_its_senders() {
 }
 
 /// Goal: a batch is announced under its own certificate, at its own place in the ledger, with plans that a validator
-/// signed. A peer that announces anything else is cut off, and its messages go nowhere.
+/// signed. A peer that announces anything else is cut off, and its messages are not passed on.
 #[test]
 fn what_is_not_signed_goes_nowhere() {
     let chain = Chain::new(&[BODY, BODY]);
@@ -304,7 +303,7 @@ fn plans_that_are_left_out_come_by_others() {
     rig.blames_nobody();
 }
 
-/// Goal: junk, stale and repeated messages are refused cheaply, cost their sender its voice, and cost nobody else anything.
+/// Goal: junk, stale and repeated messages are refused cheaply, mute their sender, and cost nobody else anything.
 #[test]
 fn junk_costs_its_sender() {
     let mut rig = Rig::graph(Chain::new(&[BODY]), 6, 3).connect();

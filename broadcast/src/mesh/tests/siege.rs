@@ -28,8 +28,8 @@ fn of_bytes(bytes: u32, chain: &Chain, seat: u8, view: u64, part: Part, salt: u8
     SignedPlan::sign(header, (part, plan), view, (seat.into(), &key(seat))).unwrap()
 }
 
-/// Goal: validators that are first everywhere with plans of payloads that they never send do not delay a batch: the leader's places are
-/// its own. Their relays keep their score.
+/// Goal: validators whose plans are first everywhere, but that never send the payloads, do not delay a batch: room is
+/// reserved for the leader's plans. Relays of the useless plans keep their score.
 #[test]
 fn false_plans_take_no_place_of_the_leaders() {
     let mut rig = Rig::graph(Chain::new(&[BODY]), 10, 3).connect();
@@ -60,8 +60,8 @@ fn false_plans_take_no_place_of_the_leaders() {
     rig.blames_nobody();
 }
 
-/// Goal: a node that takes what it is sent hears of a batch and gets its body at once, however many strangers want all
-/// and take nothing.
+/// Goal: a node that takes what it is sent gets a batch's announcement and body at once, however many strangers want
+/// everything and take nothing.
 #[test]
 fn those_that_take_nothing_come_last() {
     let mut rig = Rig::new(Chain::new(&[BODY; 6]), 62);
@@ -80,8 +80,8 @@ fn those_that_take_nothing_come_last() {
     rig.blames_nobody();
 }
 
-/// Goal: another validator spreads a batch whose leader is silent, after a moment, and does not when the leader does
-/// its part.
+/// Goal: if a batch's leader stays silent for a moment, another validator spreads the batch. If the leader does its
+/// part, no other validator does.
 #[test]
 fn a_silent_leader_is_stood_in_for() {
     for is_silent in [true, false] {
@@ -144,7 +144,7 @@ fn wants_are_told_again() {
     assert!(rig.nodes[0].mesh.peers[&peer(1)].wants.body);
 }
 
-/// Goal: a restarted peer hears of a batch like any new one.
+/// Goal: a batch is announced to a restarted peer as to any new peer.
 #[test]
 fn who_starts_again_knows_nothing() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();
@@ -180,7 +180,7 @@ fn many_keys_pull_little() {
     assert!(pulled > BODY && pulled < (cap + 1) * BODY * 11 / 10, "{pulled}");
 }
 
-/// Goal: a node that gets a batch by other ways still passes it on to those behind it.
+/// Goal: a node that gets a batch by other ways still passes it on to the nodes behind it.
 #[test]
 fn a_relay_that_commits_early_goes_on() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 3).connect();
@@ -194,7 +194,7 @@ fn a_relay_that_commits_early_goes_on() {
     rig.blames_nobody();
 }
 
-/// Goal: an announced batch far on in the ledger is kept only if it is certified.
+/// Goal: an announced batch far ahead in the ledger is kept only if it is certified.
 #[test]
 fn made_up_batches_take_no_places() {
     let mut rig = Rig::line(Chain::new(&[BODY, BODY, BODY]), 3).connect();
@@ -253,7 +253,7 @@ fn repetitions_are_charged() {
     assert_eq!(rig.nodes[1].mesh.status().muted, 1);
 }
 
-/// Goal: a late plan passes a node that wants no bodies, to those behind it.
+/// Goal: a node that wants no bodies passes a late plan on to the nodes behind it.
 #[test]
 fn a_late_plan_passes_a_delta_node() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 4);
@@ -269,7 +269,7 @@ fn a_late_plan_passes_a_delta_node() {
     assert_eq!(rig.nodes[2].mesh.batches[&BatchNumber::new(1)].plans.len(), 1);
 }
 
-/// Goal: a body that arrives after it was given up is handed over all the same, while sync fetches it.
+/// Goal: a body that arrives after the mesh gave it up is still handed over, even while sync fetches it.
 #[test]
 fn late_is_better_than_never() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();
@@ -392,7 +392,7 @@ fn a_body_outlives_its_tellers() {
     assert_eq!(rig.without(1), [0]);
 }
 
-/// Goal: leaving and coming back keeps a peer muted, and messages meanwhile do not shorten that.
+/// Goal: a muted peer that leaves and comes back stays muted, and messages meanwhile do not shorten the time.
 #[test]
 fn who_is_muted_stays_muted() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();

@@ -150,7 +150,7 @@ fn play(seed: u64, climate: Climate) -> World {
     world
 }
 
-/// Goal: the invariants of all worlds hold in these. `EVE_SEEDS=A..B` plays others.
+/// Goal: the invariants of all worlds hold in the worlds of these seeds. `EVE_SEEDS=A..B` plays other seeds.
 #[test]
 fn worlds_hold() {
     let seeds = std::env::var("EVE_SEEDS").unwrap_or("0..30".into());

@@ -164,7 +164,7 @@ fn only_contradictions_convict() {
     assert!(!convicts(&commits(commit(5, "a"), (dressed, signature))));
 }
 
-/// Goal: one liar's claims of a long chain neither stop nor silence a validator that begins.
+/// Goal: one liar's claims of a long chain neither stop nor silence a validator that starts.
 #[test]
 fn a_liar_does_not_silence_who_begins() {
     let mut core = core(None);
@@ -177,7 +177,8 @@ fn a_liar_does_not_silence_who_begins() {
     assert!(core.complains());
 }
 
-/// Goal: a validator that lost its data remembers that it did, over a crash, until it is past what it may have signed.
+/// Goal: a validator that lost its data remembers the loss, even over a crash, until it is past what it may have
+/// signed.
 #[test]
 fn lost_data_is_not_forgotten() {
     let mut first = core(None);
@@ -220,8 +221,8 @@ fn speaks(core: &mut Core) -> (bool, Option<Record>) {
     (speaks, flushes.into_iter().filter_map(|flush| flush.record).next_back())
 }
 
-/// Goal: a ledger that went back to an epoch before that of its votes is noticed. Nothing is signed there, and the
-/// record stays as it is.
+/// Goal: a validator notices that its ledger went back to an epoch before that of its votes. There it signs nothing,
+/// and its record stays as it is.
 #[test]
 fn a_record_of_a_later_epoch_means_a_lost_ledger() {
     let mut core = core(Some(record(1, 9)));
@@ -230,8 +231,8 @@ fn a_record_of_a_later_epoch_means_a_lost_ledger() {
     assert_eq!(speaks(&mut core), (false, None));
 }
 
-/// Goal: a ledger that ends before what its validator voted on, or knows to be decided, is noticed. The state that a
-/// crash leaves is not.
+/// Goal: a validator notices a ledger that ends before its votes, or before the last decision that it knows. The state
+/// that a crash leaves is accepted.
 #[test]
 fn a_ledger_that_went_back_silences_its_validator() {
     let decided = |number| Record {
@@ -257,8 +258,8 @@ fn a_ledger_that_went_back_silences_its_validator() {
     }
 }
 
-/// Goal: an old copy of a validator's data is noticed by a signature of its own that the record lacks, in a certificate
-/// or on a prepared outcome. Signatures of others alone show nothing.
+/// Goal: a validator whose data is an old copy notices a signature of its own that the record lacks. A certificate or a
+/// prepared outcome shows that signature. Signatures of others alone show nothing.
 #[test]
 fn an_old_copy_is_noticed_by_its_own_signature() {
     let set = set();
@@ -351,8 +352,8 @@ fn a_decision_does_not_end_a_complaint_of_neglect() {
     }
 }
 
-/// Goal: a primary that makes each batch just in time has a shorter term than a quick one, by the time in which a batch
-/// is due.
+/// Goal: a primary that makes each batch just in time has a shorter term than a quick one. Time in which a batch is due
+/// counts towards the term.
 #[test]
 fn a_slow_primary_has_a_short_term() {
     let settings = Settings { rotate_after: 80, ..SETTINGS };
@@ -412,8 +413,8 @@ fn the_higher_views_outcome_is_adopted() -> bool {
     })
 }
 
-/// Goal: an outcome that an earlier view may have decided is not replaced by one of a still earlier view, wherever it
-/// stands in the new view.
+/// Goal: of two prepared outcomes of one number, a new view adopts the one of the higher view, whichever validator
+/// shows it. A lower view's outcome cannot replace it.
 #[test]
 fn of_two_prepared_outcomes_a_view_adopts_the_higher_views() {
     assert!(the_higher_views_outcome_is_adopted());
@@ -425,7 +426,7 @@ fn of_two_prepared_outcomes_a_view_adopts_the_higher_views() {
     }
 }
 
-/// Goal: a validator that leaves a view shows what it saw prepared last, after a crash too.
+/// Goal: a validator that leaves a view shows the last outcome that it saw prepared, even after a crash.
 #[test]
 fn a_validator_shows_what_it_saw_prepared_last() {
     let mut core = awake();
@@ -471,7 +472,8 @@ fn a_validator_shows_what_it_saw_prepared_last() {
     assert_eq!(kept, Some((1, info(1, "late"))));
 }
 
-/// Goal: of outcomes prepared in several views the last counts, and a decided one binds more than a prepared one.
+/// Goal: among outcomes prepared in several views, the one of the last view counts. A decided outcome takes precedence
+/// over a prepared one.
 #[test]
 fn the_last_that_was_prepared_is_adopted() {
     let keys: Vec<SecretKey> = (0..3).map(key).collect();

@@ -126,8 +126,8 @@ fn statements_of_two_views_or_epochs_convict_nobody() {
     );
 }
 
-/// Goal: an order that does not continue the one before it is not executed, nor is what follows, and its primary is
-/// complained about.
+/// Goal: a validator executes neither an order that breaks the chain of orders nor the orders after it, and complains
+/// about the primary.
 #[test]
 fn an_order_off_its_chain_is_not_executed() {
     let mut core = awake();
@@ -143,8 +143,8 @@ fn an_order_off_its_chain_is_not_executed() {
     assert!(!core.wants(&order(0, 3).order));
 }
 
-/// Goal: if no outcome can have enough executors, the core wants the next primary at once, whose orders are executed
-/// with care.
+/// Goal: if no outcome can have enough executors, the core wants the next primary at once. That primary's orders are
+/// executed sequentially.
 #[test]
 fn executors_that_differ_end_the_view() {
     let mut core = awake();

@@ -58,8 +58,8 @@ fn effects(core: &mut Core) -> Vec<Effect> {
     std::iter::from_fn(|| core.poll_effect()).collect()
 }
 
-/// Goal: a view begins once. Its primary cannot begin it again with other view changes, which hide what it showed
-/// first.
+/// Goal: a view begins once. Its primary cannot begin it again with other view changes, which hide what the first ones
+/// showed.
 #[test]
 fn a_view_begins_once() {
     let mut core = awake();
@@ -70,8 +70,8 @@ fn a_view_begins_once() {
     assert_eq!(core.term.adopted, Some(late));
 }
 
-/// Goal: the furthest prepared batch is adopted, whatever its view: what lies below it is decided. It is prepared only
-/// as its own number.
+/// Goal: the furthest prepared batch is adopted, whatever its view: the batches below it are decided. It is prepared
+/// only under its own number.
 #[test]
 fn the_furthest_prepared_batch_is_adopted_as_what_it_is() {
     let (furthest, latest) = (prepared(0, 2, "furthest"), prepared(1, 1, "latest"));
@@ -84,7 +84,7 @@ fn the_furthest_prepared_batch_is_adopted_as_what_it_is() {
     assert_eq!(prepares(said(&mut core)), [number(2)]);
 }
 
-/// Goal: what a view adopts, and that a view was left, is on record before anything is sent about it.
+/// Goal: the record shows what a view adopts, and that a view was left, before any message about it is sent.
 #[test]
 fn how_a_view_begins_and_ends_is_on_record() {
     let late = prepared(0, 1, "late");
@@ -120,7 +120,7 @@ fn the_first_batches_of_a_later_view_are_executed_with_care() {
     assert!(sequential(&mut core, 1));
 }
 
-/// Goal: patience doubles with each view without a decision, and a decision ends that.
+/// Goal: patience doubles with each view without a decision, and a decision resets it.
 #[test]
 fn patience_doubles_until_something_is_decided() {
     let mut core = awake();
@@ -156,7 +156,7 @@ fn deadlines_count_from_the_start() {
     assert_eq!(core.poll_timeout(), Some(later + Duration::from_millis(TELL_MS)));
 }
 
-/// Goal: a view that begins after others failed has all the patience that they left it, however short terms are.
+/// Goal: a view that begins after failed views has its whole, doubled patience, even if terms are short.
 #[test]
 fn a_new_view_has_its_whole_patience() {
     let mut core = awake();
@@ -169,8 +169,8 @@ fn a_new_view_has_its_whole_patience() {
     assert!(core.complains());
 }
 
-/// Goal: a validator without a record votes at once only if nothing can have been decided: at the beginning of the
-/// chain, or of its epoch.
+/// Goal: a validator without a record votes at once only at the beginning of the chain or of its epoch. Nothing can
+/// have been decided then.
 #[test]
 fn who_has_no_record_in_the_middle_of_an_epoch_has_lost_it() {
     for (head, silence) in [(0, None), (7, Some(Silence::LostVotes { until: number(9) }))] {
@@ -197,8 +197,8 @@ fn who_has_no_record_in_the_middle_of_an_epoch_has_lost_it() {
     assert_eq!(core.silence(), None);
 }
 
-/// Goal: in a calm view one record is written for each batch, before the commit. The prepared outcome is the kept one,
-/// and a decision stands on what was prepared.
+/// Goal: in a view without faults one record is written for each batch, before the commit. The kept outcome stands for
+/// the prepare, and the recorded prepared outcome for the decision.
 #[test]
 fn a_batch_costs_one_record() {
     let mut core = awake();
@@ -221,7 +221,7 @@ fn a_batch_costs_one_record() {
     assert_eq!((core.decided(), records(&mut core)), (number(1), 0));
 }
 
-/// Goal: an outcome that is not the kept one is on record before it is prepared.
+/// Goal: an outcome other than the kept one is on record before it is prepared.
 #[test]
 fn what_others_executed_is_on_record_before_it_is_prepared() {
     let mut core = awake();
@@ -231,8 +231,8 @@ fn what_others_executed_is_on_record_before_it_is_prepared() {
     assert_eq!(last_record(&mut core).and_then(|record| record.prepare), Some(prepared));
 }
 
-/// Goal: a restarted validator prepares no outcome other than the one that it kept, of that view and number: it may
-/// have prepared that. Proof that it did is no sign of lost data.
+/// Goal: for the view and number of a kept outcome, a restarted validator prepares no other: it may have prepared the
+/// kept one. A proof of that prepare is no sign of lost data.
 #[test]
 fn what_is_kept_binds_who_restarts() {
     let restarted = || seated(3, 0, Some(Record { view: 0, ..record(0, 0) }), vec![order(0, 1)]);
@@ -250,8 +250,8 @@ fn what_is_kept_binds_who_restarts() {
     }
 }
 
-/// Goal: what a validator may have prepared counts as signed once it is decided, whoever shows it afterwards. That goes
-/// on record.
+/// Goal: once an outcome that a validator may have prepared is decided, the record counts it as signed. A later proof
+/// of that prepare is no sign of lost data.
 #[test]
 fn a_prepare_without_a_record_is_no_lost_vote() {
     let mut core = seated(3, 0, Some(Record { view: 0, ..record(0, 0) }), vec![order(0, 1)]);
@@ -263,7 +263,8 @@ fn a_prepare_without_a_record_is_no_lost_vote() {
     assert_eq!((core.view(), core.silence()), (1, None));
 }
 
-/// Goal: an outcome kept from a view that had not begun on record does not bind anybody against what the view adopts.
+/// Goal: a kept outcome binds nobody if the record does not show its view as begun: the validator prepares what the
+/// view adopts.
 #[test]
 fn what_a_view_adopts_is_prepared_whatever_was_kept() {
     let leaves = Some(Record { view: 1, changing: true, ..record(0, 0) });
@@ -297,8 +298,8 @@ fn who_listens_is_answered_at_any_moment() {
     assert_eq!(answers(&mut core, status(0, 0)), 0, "it votes, and asks for nothing");
 }
 
-/// Goal: a validator that lost its data orders in no view that may have been its own, even once it votes again: it may
-/// have ordered something else there.
+/// Goal: a validator that lost its data orders in no view that may have been its own, even once it votes again. It may
+/// have ordered something else in such a view.
 #[test]
 fn who_lost_its_data_orders_only_in_later_views() {
     let builds = |core: &mut Core| effects(core).iter().any(|effect| matches!(effect, Effect::Build { .. }));
@@ -313,8 +314,8 @@ fn who_lost_its_data_orders_only_in_later_views() {
     assert!(builds(&mut whole));
 }
 
-/// Goal: of the orders that a primary kept over a crash, it repeats only those that can be all that it announced. Of
-/// two orders of one number it announced one, and orders of another view do not count.
+/// Goal: a primary that kept two orders of one number over a crash repeats neither: it announced one, and cannot find
+/// out which. Orders of another view do not count.
 #[test]
 fn a_primary_that_returns_tells_no_second_order() {
     let record = || Some(Record { view: 0, ..record(0, 0) });
@@ -330,7 +331,7 @@ fn a_primary_that_returns_tells_no_second_order() {
     assert!(core.execution.orders.is_empty() && !core.term.spent, "of a view that it is not in");
 }
 
-/// Goal: a core that learns of a head other than its own outcome forgets all that builds on its own.
+/// Goal: a core that learns of a head other than its own outcome forgets everything that builds on its outcome.
 #[test]
 fn another_head_rolls_back_what_was_executed() {
     let mut core = awake();

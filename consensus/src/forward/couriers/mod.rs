@@ -1,7 +1,7 @@
 //! [`Couriers`]: chooses the receivers of each message on its way to the proposer.
 //!
 //! Messages go to the proposer if it is connected and answers. They also go to the validator that proposes next, so
-//! that nothing is lost with the proposer or omitted by it alone. Otherwise they go to a few peers, drawn anew for
+//! that a transaction survives a proposer that fails or omits it. Otherwise they go to a few peers, drawn anew for
 //! every message, so that no peer sees all transactions. A peer that hangs or fails rests, longer each time, and delays
 //! nobody else.
 //!
@@ -29,14 +29,15 @@ const PEER_MESSAGES_MAX: usize = 2;
 const ALL_MESSAGES_MAX: usize = 64;
 /// Peers that get a message when the proposer does not.
 const FANOUT: usize = 3;
-/// Validators among them, if any are connected: they know the proposer. The rest is drawn from all.
+/// Validators among those [`FANOUT`] peers, if any are connected: validators know the proposer. The rest is drawn from
+/// all peers.
 const VALIDATORS: usize = 2;
 /// How long a peer rests after a failure; the rest doubles with each further one.
 const REST: Duration = Duration::from_secs(1);
 const REST_MAX: Duration = Duration::from_secs(300);
 /// The longest rest of the proposer: every transaction must reach it, so it is tried again soon after it is back.
 const PROPOSER_REST_MAX: Duration = Duration::from_secs(5);
-/// Peers that are remembered after they have disconnected, because they failed.
+/// Maximum number of failed peers that are remembered after they have disconnected.
 const REMEMBERED_MAX: usize = 1_024;
 
 /// The state of the peers that transactions are sent to.
@@ -47,7 +48,7 @@ pub(super) struct Couriers {
     peers: HashMap<PeerId, Courier>,
     /// The validators that were connected at the last [`Couriers::handle_peers`].
     connected: Vec<PeerId>,
-    /// Keys the draw, so that nobody can choose a key that is drawn.
+    /// Keys the draw, so that a peer cannot raise its chances by its choice of key.
     secret: RandomState,
     round: u64,
 }
@@ -57,7 +58,7 @@ struct Courier {
     under_way: usize,
     failures: u32,
     rests_until: Option<Instant>,
-    /// Whether it took a transaction from here that was new to it.
+    /// Whether the peer took a transaction from here that was new to it.
     accepted: bool,
 }
 
@@ -66,7 +67,7 @@ struct Courier {
 pub(super) enum SendReadiness {
     /// A receiver has room, or there is nobody to wait for.
     Now,
-    /// When a message in flight ends, or at the given time at the latest.
+    /// Ask again when a message in flight ends, or at the given time at the latest.
     Later(Option<Instant>),
 }
 
@@ -75,7 +76,7 @@ pub(super) enum SendReadiness {
 pub(super) enum SendOutcome {
     /// The peer answered; `taken` transactions were new.
     Answered { taken: usize },
-    /// The peer has no time for that long.
+    /// The peer is busy for this long.
     Busy(Duration),
     /// The answer is missing or unreadable.
     Failed,
@@ -107,7 +108,7 @@ impl Couriers {
         self.validators.first() == Some(&self.local)
     }
 
-    /// Whether the peer is the proposer, whose word on a transaction counts.
+    /// Whether the peer is the proposer, whose verdict on a transaction counts.
     pub(super) fn is_from_proposer(&self, peer: &PeerId) -> bool {
         self.validators.first() == Some(peer)
     }
@@ -127,7 +128,7 @@ impl Couriers {
         self.validators.contains(&self.local) && !self.is_proposer()
     }
 
-    /// The connected validators with room, which may learn of transactions that stay out of batches.
+    /// The other connected validators with room. They may learn of transactions that stay out of batches.
     pub(super) fn others(&self, connected: &[PeerId], now: Instant) -> Vec<PeerId> {
         let others = self.validators.iter().filter(|peer| **peer != self.local && connected.contains(peer));
         others.filter(|peer| self.has_room(peer, now)).copied().collect()
@@ -145,8 +146,8 @@ impl Couriers {
         self.connected = validators;
     }
 
-    /// Returns whether the next message should wait for room at its receivers. A waiting message keeps its place; for a
-    /// message without receivers, the pool must offer the transactions again.
+    /// Returns whether the next message should wait for room at its receivers. A waiting message keeps its place in the
+    /// queue. If it found no receivers, the pool would have to offer its transactions again.
     pub(super) fn poll_readiness(&self, connected: &[PeerId], now: Instant) -> SendReadiness {
         let proposer = connected.iter().find(|peer| self.is_from_proposer(peer));
         let wanted = match proposer {
@@ -174,7 +175,7 @@ impl Couriers {
         let proposer = self.validators.first().copied().filter(|proposer| connected.contains(proposer));
         match proposer.map(|proposer| (proposer, self.courier(&proposer))) {
             Some((proposer, courier)) if courier.failures == 0 => {
-                // A proposer that is at work on all the messages that it may have gets no detours on top.
+                // While a proposer has all the messages that it may have, the next proposer gets none either.
                 let chosen = [Some(proposer), self.next().filter(|next| connected.contains(next))];
                 match self.has_room(&proposer, now) {
                     true => chosen.into_iter().flatten().filter(|peer| self.has_room(peer, now)).collect(),
@@ -244,7 +245,7 @@ impl Couriers {
                 // Messages of one moment bring several answers: the longest pause counts.
                 courier.rests_until = courier.rests_until.max(Some(now + pause.min(rest_max)));
             }
-            // Failures of messages that were in flight with the first failed one are no news.
+            // Several messages in flight that fail together count as one failure.
             SendOutcome::Failed if courier.rests_until.is_some_and(|until| now < until) => {}
             SendOutcome::Failed => {
                 let rest = REST.saturating_mul(1 << courier.failures.min(16)).min(rest_max);

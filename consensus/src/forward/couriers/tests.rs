@@ -91,7 +91,7 @@ fn who_hangs_rests_and_holds_up_nobody() {
     assert!(couriers.has_room(&hanging[0], now));
 }
 
-/// Goal: the proposer gets messages alone while it answers, and with others when it hangs. Nobody gets any when
+/// Goal: only the proposer gets messages while it answers; other peers get them too when it hangs. Nobody gets any when
 /// this node proposes.
 #[test]
 fn the_proposer_comes_first() {
@@ -120,8 +120,8 @@ fn the_proposer_comes_first() {
     assert_eq!(couriers.choose(&connected, now), []);
 }
 
-/// Goal: the next message goes to the present proposer, however often it failed in another role. The former
-/// proposer is one of the others.
+/// Goal: the next message goes to the present proposer, however often it failed in another role. The former proposer
+/// counts as one of the other peers.
 #[test]
 fn another_one_leads() {
     let (first, second, now) = (PublicKey([200; 32]), PublicKey([201; 32]), Instant::now());
@@ -145,8 +145,8 @@ fn another_one_leads() {
     assert_eq!(couriers.others(&connected, now), [first]);
 }
 
-/// Goal: the next proposer gets what the proposer gets. One that is full or away holds up nothing, and no other
-/// peer gets anything.
+/// Goal: the next proposer gets what the proposer gets. A next proposer that is full or away holds up nothing, and no
+/// other peer gets anything.
 #[test]
 fn the_next_proposer_is_told_too() {
     let (validators, now) = (peers(200..204), Instant::now());

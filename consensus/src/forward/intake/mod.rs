@@ -4,8 +4,8 @@
 //!  handle ─ charge ─▶ one queue a peer ─ in turns, a slice at a time ─▶ threads: look up, decode, recover, add ─▶ outcomes
 //! ```
 //!
-//! Of all the work that strangers can cause, recovering senders takes most of a core. It runs on threads of its own,
-//! with a lower priority. A busy peer waits behind its own messages only.
+//! Most of the work that strangers can cause is the recovery of senders. It runs on threads of its own, with a lower
+//! priority. A busy peer waits behind its own messages only.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -30,8 +30,8 @@ use super::{
 };
 use crate::pool::{Pool, Refused};
 
-/// One turn of this many goes to a peer whose transactions were mostly useless. The others go to peers with useful
-/// transactions. So any number of strangers that have used up their allowances does not make these wait.
+/// One turn in this many goes to a peer whose transactions were mostly useless. The other turns go to peers with useful
+/// transactions. So strangers that have used up their allowances, however many, do not delay useful peers.
 const USELESS_TURN: u64 = 8;
 /// Transactions of one peer that are processed in one turn: two milliseconds.
 const SLICE: usize = 64;
@@ -154,7 +154,7 @@ impl Queue {
 /// Processes transactions. Dropping it ends its threads once they are at the end of a slice.
 pub(super) struct Intake {
     shared: Arc<Shared>,
-    /// With 0 threads, the caller's thread does the work, as tests with a clock of their own need it.
+    /// Number of threads. With 0, the caller's thread does the work: tests with their own clock need that.
     threads: usize,
 }
 
@@ -165,7 +165,8 @@ struct Shared {
 }
 
 impl Intake {
-    /// # Errors If the system cannot start a thread.
+    /// # Errors
+    /// If the system cannot start a thread.
     pub(super) fn start(taker: Arc<Taker>, threads: usize) -> std::io::Result<Intake> {
         let shared = Arc::new(Shared { taker, queue: Mutex::default(), arrived: Condvar::new() });
         let intake = Intake { shared, threads };
@@ -237,7 +238,7 @@ impl Shared {
     }
 }
 
-/// Takes single transactions; the threads share it.
+/// Takes single transactions into the pool. The threads share it.
 pub(super) struct Taker {
     pub(super) pool: Pool,
     pub(super) admission: Admission,
@@ -252,7 +253,7 @@ impl Taker {
         let begin = job.outcomes.len();
         let end = (begin + SLICE).min(job.transactions.len());
         let slice = &job.transactions[begin..end];
-        // The rest of a message that began with junk is not worth a look.
+        // The rest of a message that began with junk is refused unread.
         let skips = self.meter.lock().is_in_debt(&job.peer);
         let charged = match end == job.transactions.len() {
             true => job.held,
@@ -263,7 +264,7 @@ impl Taker {
             let (outcome, spent) =
                 if skips { (Some(Refused::Busy), LOOKUP) } else { self.take(job.peer, raw) };
             job.outcomes.push(outcome);
-            // The hashing is paid for too if the pool takes the transaction.
+            // A transaction that the pool takes also pays for its hashing.
             cost += if outcome.is_none() { 0 } else { spent + hashing(raw.len()) };
         }
         job.held -= charged;

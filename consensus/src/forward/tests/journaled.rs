@@ -85,7 +85,7 @@ async fn many_at_once_are_as_many_one_by_one() {
     assert_eq!(outcomes[0].1.len(), 41);
 }
 
-/// Goal: a transaction that could not be written down stays unacknowledged, and is not kept as if it were.
+/// Goal: a transaction that cannot be written down is refused, and does not stay in the pool.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_written_down_is_not_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
@@ -139,8 +139,8 @@ async fn a_retry_is_written_down() {
     assert!(Journal::open(&path, 1 << 20).unwrap().recovered().contains(&transaction.raw.to_vec()));
 }
 
-/// Goal: a wallet with money for one transaction sends as many as may wait. In the end its own are refused, and nobody
-/// else's.
+/// Goal: a wallet with money for one transaction sends as many as may wait. In the end its own transactions are
+/// refused, and no one else's.
 #[tokio::test(start_paused = true)]
 async fn one_wallet_does_not_fill_the_journal() {
     let dir = tempfile::tempdir().unwrap();

@@ -193,7 +193,8 @@ async fn what_expired_comes_back_only_from_its_owner() {
     assert_eq!(node.pool.status().pending, 1);
 }
 
-/// Goal: an address whose transactions are useless has to wait. One whose transactions are accepted never has to.
+/// Goal: an address whose transactions are useless has to wait. An address whose transactions are accepted never has to
+/// wait.
 #[tokio::test(start_paused = true)]
 async fn wallets_are_metered_by_address() {
     let (hub, genesis) = (MemoryHub::new(), genesis(1));

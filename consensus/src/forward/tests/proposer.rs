@@ -61,8 +61,8 @@ impl Handler for Slow {
     }
 }
 
-/// Goal: a proposer that is busy for a while, and then takes a message at a time, soon gets everything. It does not get a few hundred
-/// transactions every few seconds.
+/// Goal: a proposer that is busy for a while, and then takes one message at a time, soon gets everything. It gets more
+/// than a few hundred transactions every few seconds.
 #[tokio::test(start_paused = true)]
 async fn a_busy_proposer_is_waited_for() {
     let (hub, genesis) = (MemoryHub::new(), genesis(1));
@@ -103,7 +103,7 @@ async fn a_proposer_that_is_back_gets_what_waits() {
     assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
 }
 
-/// Goal: a new proposer gets at once what the former one had, all of a sender that has many.
+/// Goal: a new proposer gets at once what the former one had, including all transactions of a sender with many.
 #[tokio::test(start_paused = true)]
 async fn who_proposes_next_gets_what_the_one_before_had() {
     let (hub, genesis) = (MemoryHub::new(), genesis(2));
@@ -145,8 +145,8 @@ async fn lingering_transactions_are_offered_again() {
     .await;
 }
 
-/// Goal: a transaction that the proposer could not execute leaves the pools on the way, on the proposer's word alone.
-/// Its owner learns why when sending it again.
+/// Goal: a transaction that the proposer could not execute leaves the pools on the way, on the proposer's verdict
+/// alone. Its owner learns why when sending it again.
 #[tokio::test(start_paused = true)]
 async fn the_proposers_refusal_reaches_the_sender() {
     let (hub, genesis) = (MemoryHub::new(), genesis(1));

@@ -285,7 +285,7 @@ impl<T: Clone> Index<T> {
             self.forget(&entry);
         }
         if state.has_code {
-            // It was delegated: see `check_delegation`.
+            // The account was delegated: see `check_delegation`.
             while let Some(queue) = self.accounts.get(sender)
                 && queue.len() > 1
                 && let Some(nonce) = queue.tail_nonce()

@@ -48,8 +48,8 @@ impl<T: Clone> Index<T> {
         if is_roomy { 0 } else { self.floor.wei(now) }
     }
 
-    /// Tip that gets a newcomer in now, in wei per gas, whoever sends it, if its transaction can execute and is not one
-    /// of the longest. It is above the floor of a pool that was full, and above what a full pool would evict.
+    /// Tip in wei per gas that admits any new executable transaction now, unless it is one of the longest. This tip is
+    /// above the floor of a pool that was full, and above what a full pool would evict.
     pub(in crate::pool) fn entry_tip_wei(&self, now: Instant) -> u128 {
         let floor_wei = self.tip_min_wei(now);
         let PoolConfig { transactions_max, bytes_max, .. } = self.config;
@@ -62,8 +62,8 @@ impl<T: Clone> Index<T> {
         above_wei.map_or(0, |wei| bumped(wei, FLOOR_BUMP_PERCENT))
     }
 
-    /// Limits an account whose nonces and money others may use up to one transaction here, as in geth. So no
-    /// transaction of those others can invalidate many that this node has accepted and passed on.
+    /// Allows an account only one transaction here if others may use its nonces and money, as in geth. Otherwise one
+    /// transaction of those others could invalidate many that this node has accepted and passed on.
     pub(super) fn check_delegation(
         &self,
         terms: &Terms,
@@ -114,7 +114,7 @@ impl<T: Clone> Index<T> {
             });
         }
         if made.is_err() {
-            // The lowest nonce of a sender was removed last and may be the only one that knows the account.
+            // The lowest nonce of a sender was removed last, and only its entry may have the account's state.
             for (entry, state) in removed.into_iter().rev() {
                 self.place(entry, state);
             }
@@ -167,8 +167,8 @@ impl<T: Clone> Index<T> {
         Ok(())
     }
 
-    /// Returns the last transaction of the sender whose last one is worth least, if it is worth less than the newcomer.
-    /// A replacement evicts no other transaction of its own sender.
+    /// Returns the least worthy of the senders' last transactions, if it is worth less than the newcomer. A replacement
+    /// evicts no other transaction of its own sender.
     fn victim(
         &self,
         terms: &Terms,
@@ -182,7 +182,7 @@ impl<T: Clone> Index<T> {
             return Err(full);
         };
         let nonce = self.accounts.get(sender).and_then(AccountQueue::tail_nonce).unwrap_or_default();
-        // The newcomer is executable only after its sender's earlier transactions.
+        // The newcomer must not evict its sender's earlier transactions, because it is executable only after them.
         if *sender == terms.sender && nonce < terms.nonce {
             return Err(full);
         }
@@ -197,8 +197,8 @@ impl<T: Clone> Index<T> {
         Ok((*sender, nonce, *victim_worth))
     }
 
-    /// Evicts waiting transactions beyond their share: demoted ones may overfill it. Each goes from the sender with the
-    /// most.
+    /// Evicts waiting transactions beyond their share: transactions that are no longer executable may overfill it. Each
+    /// is taken from the sender with the most.
     pub(super) fn trim_waiting(&mut self) {
         while self.waiting() > self.waiting_max() || self.waiting_bytes() > self.waiting_bytes_max() {
             let Some((Worth::Waiting(_), _, sender)) = self.tails.first().copied() else { return };

@@ -28,7 +28,8 @@ fn full_pool_keeps_the_best() {
     assert_eq!(all(&pool), [1, 4, 6]);
 }
 
-/// Goal: a high tip behind many unpaid transactions does not keep them: any paying one takes their place.
+/// Goal: a high tip behind many unpaid transactions does not keep those in the pool: any paying transaction takes their
+/// place.
 #[test]
 fn a_high_tip_at_the_end_does_not_keep_what_is_before_it() {
     let mut pool = index(6);
@@ -112,8 +113,8 @@ fn a_replacement_spares_its_own_sender() {
     assert_eq!(all(&pool), [9, 1], "the other's is worth less");
 }
 
-/// Goal: a pool that was full asks for what the evicted paid, and for more from those that send many; with time, or
-/// with room, for less.
+/// Goal: a pool that was full asks for the tip of the evicted transactions, and for more from senders with many. With
+/// time, or with room, it asks for less.
 #[test]
 fn a_full_pool_makes_entry_dearer() {
     let config = PoolConfig { transactions_max: 40, ..PoolConfig::default() };

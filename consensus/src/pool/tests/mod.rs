@@ -167,7 +167,8 @@ fn what_waits_expires() {
     assert_eq!(all(&pool), [4]);
 }
 
-/// Goal: a place in the pool is priced by what the proposer gets: the tip's cap, or what the fee's cap leaves above the base fee.
+/// Goal: a place in the pool is priced by the proposer's income: the tip cap, or what the fee cap leaves above the base
+/// fee.
 #[test]
 fn a_place_is_priced_by_what_the_proposer_gets() {
     let genesis = genesis(1);

@@ -138,7 +138,7 @@ fn a_dud_costs_one_look() {
 }
 
 /// Goal: batches are built and executed ahead of their commits, each on the one before and without its transactions.
-/// Committed in order they give the predicted state, even beside a head that moves on.
+/// Committed in order they give the predicted state, even while the head moves on.
 #[test]
 fn batches_are_executed_ahead() {
     let genesis = genesis(1);
@@ -178,7 +178,7 @@ fn batches_are_executed_ahead() {
 
 type Change = fn(&mut OutcomeParts, OutcomeParts);
 
-/// Goal: an outcome shown by others is adopted if it is genuine and gives the same ledger info. A changed one is
+/// Goal: an outcome shown by others is adopted if it is genuine and gives the same ledger info. A changed outcome is
 /// refused.
 #[test]
 fn outcomes_are_adopted() {

@@ -20,8 +20,8 @@ fn added() -> slipstream_executor::Transaction {
     Account::new(0).invoke(0, validators_contract::ADDRESS, &add_call(&member))
 }
 
-/// Goal: the primary and the others read the same next set from their own state, and no batch is built or executed
-/// after that one.
+/// Goal: the primary and the others read the same next set from their own state. No batch is built or executed after
+/// the batch that names the set.
 #[test]
 fn the_last_batch_names_the_next_set_and_is_the_last() {
     let genesis = changing();
@@ -51,7 +51,7 @@ fn the_last_batch_names_the_next_set_and_is_the_last() {
 }
 
 /// Goal: a statement signed in one epoch, or on one chain, means nothing in another. Views begin anew with each epoch,
-/// and a statement about a view that was left there would hide what this one prepared.
+/// so a view change from another epoch would hide what was prepared in this one.
 #[test]
 fn each_epoch_of_each_chain_has_a_domain_of_its_own() {
     let set = genesis(4).validator_set();

@@ -121,8 +121,8 @@ fn orders(genesis: &Genesis, view: u64, number: u64, bodies: [Vec<u8>; 2]) -> [V
     })
 }
 
-/// Goal: nothing after the head of an unwanted order is decoded, unpacked or hashed, however many come at once. The
-/// bodies here are not those that the orders name, and one is cut off. Their sender is named.
+/// Goal: nothing after the head of an unwanted order is decoded, unpacked or hashed, however many orders come at once.
+/// The bodies here are not those that the orders name, and one is cut off. The status names their sender.
 #[tokio::test(start_paused = true)]
 async fn unwanted_orders_are_not_unpacked() {
     const ZEROS_BYTES: usize = 16 << 20;
@@ -150,8 +150,8 @@ async fn unwanted_orders_are_not_unpacked() {
     node.stop().await;
 }
 
-/// Goal: a primary that sends a wanted order with another body, or a broken one, has one body of that view unpacked, and this validator
-/// wants the next primary.
+/// Goal: a primary that sends a wanted order with another body, or a broken one, has only one body of that view
+/// unpacked. This validator then wants the next primary.
 #[tokio::test(start_paused = true)]
 async fn a_primary_sends_a_wrong_body_once() {
     let genesis = genesis(4);

@@ -85,7 +85,7 @@ async fn the_next_primary_goes_on() {
 }
 
 /// Goal: one validator after the other stops at any moment and restarts on its disk, under load. The others continue,
-/// it follows, and no number gets two certified batches.
+/// the restarted validator follows, and no number gets two certified batches.
 #[tokio::test(start_paused = true)]
 async fn validators_restart_at_any_moment() {
     let (hub, genesis, clock) = (MemoryHub::new(), genesis(4), clock());
@@ -117,7 +117,8 @@ async fn validators_restart_at_any_moment() {
     agree(&nodes);
 }
 
-/// Goal: two of four cannot decide. A third one that joins with an empty disk does not make them contradict themselves.
+/// Goal: two of four cannot decide. A third validator that joins with an empty disk does not make them contradict
+/// themselves.
 #[tokio::test(start_paused = true)]
 async fn two_silent_halt_the_chain() {
     let (hub, genesis, clock) = (MemoryHub::new(), genesis(4), clock());

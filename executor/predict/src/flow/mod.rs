@@ -1,12 +1,14 @@
-//! [`Flow`]: which block follows which (step 5 of 12 of the source), and which only ever fail.
+//! [`Flow`]: which block follows which (step 5 of 12 of the source), and which blocks always fail.
 //!
 //! A jump's target is a constant of its block, or a stack entry that earlier blocks filled: the return address of a
 //! compiler's internal function. For every block and every entry near the top, the analysis collects the jump targets
-//! that may lie there, over all paths into the block. The sets leave out words that are no jump target. So a jump that
-//! also had an unknown source looks resolved, and its predictor may be wrong. Jumps seen during execution are added.
+//! that may lie there, over all paths into the block. The sets leave out words that are no jump target. So a jump whose
+//! target may also come from an unknown source looks resolved, and its predictor may be wrong. Jumps seen during
+//! execution are added.
 //!
-//! The source prunes rare blocks. This analysis prunes failing ones: it stops at a block from which every path reverts.
-//! So the condition to enter it need not be computed. Transactions in batches mostly succeed.
+//! The source prunes rare blocks. This analysis prunes failing blocks: it stops at a block from which every path
+//! reverts. So a predictor need not compute the condition for entering that block. Transactions in batches mostly
+//! succeed.
 
 mod sets;
 mod summary;
@@ -21,7 +23,8 @@ use self::{
 };
 use crate::{blocks::Blocks, constants::Constants};
 
-/// Stack entries of a block that are tracked. Internal calls nest less deeply. Words below count as no jump target.
+/// Number of stack entries that are tracked for each block; internal calls nest less deeply. Deeper words never count
+/// as jump targets.
 const ENTRIES: usize = 48;
 /// Maximum number of jump targets in one set; further ones are left out.
 const TARGETS_MAX: usize = 512;
@@ -77,9 +80,9 @@ fn blocks_holding(blocks: &Blocks<'_>, pc: usize) -> Option<u32> {
 /// The entries of a block, top first: for each the number of a set of labels.
 type Entries = [u32; ENTRIES];
 
-/// Flag of a label. It does not mean the block itself, but the return targets of the function that begins there.
+/// Flag of a label that means the return targets of the function that begins at a block, instead of the block itself.
 const RETURN: u32 = 1 << 31;
-/// Flag of a label. It is no jump target, but marks the first word of the stack that belongs to the caller.
+/// Flag of a label that is no jump target: it marks the first stack word that belongs to the caller.
 const BASE: u32 = 1 << 30;
 
 struct Search<'a> {
@@ -92,8 +95,8 @@ struct Search<'a> {
     callers: HashMap<u32, Vec<u32>>,
     /// For each return address, the entries below it on the caller's stack.
     below: HashMap<u32, Entries>,
-    /// For each function or return address, the blocks that return from or to it. They run again when more is known
-    /// about it.
+    /// For each function, the blocks that return from it; for each return address, the blocks that return to it. These
+    /// blocks run again when more is known about the function or address.
     returners: HashMap<u32, Vec<u32>>,
     pending: VecDeque<u32>,
     is_pending: Vec<bool>,
@@ -154,9 +157,9 @@ impl<'a> Search<'a> {
         after
     }
 
-    /// Jumps to a known block. A jump target on the stack is presumably the block's return address. A label replaces it
-    /// for the block, so the sets do not grow with the number of callers. Of the entries below, the block sees only
-    /// where they begin.
+    /// Jumps to a known block. A jump target on the stack is presumably the block's return address. The block sees a
+    /// label instead of that address, so the sets do not grow with the number of callers. The block sees only where the
+    /// entries below the address begin.
     fn call(&mut self, to: u32, mut after: Entries) -> usize {
         let top = after.iter().position(|set| self.sets.any(*set, |label| label & BASE == 0));
         let top = top.filter(|at| self.sets.any(after[*at], |label| label & (RETURN | BASE) == 0));
@@ -196,8 +199,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Jumps to the target at an entry. The function's results are the entries above its base. Below them comes the
-    /// stack of the caller with that label.
+    /// Jumps to the target in an entry. The function's results are the entries above its base. Below the results comes
+    /// the stack of the caller with the target's label.
     fn go_back(&mut self, at: u32, entry: usize, before: &Entries, after: &Entries) -> usize {
         let base = after.iter().position(|set| self.sets.any(*set, |label| label & BASE != 0));
         let labels = self.labels(before.get(entry).copied().unwrap_or(0));
@@ -293,7 +296,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Adds the sets of `from` to those of `into`. Returns whether one grew.
+/// Adds the sets of `from` to those of `into`. Returns whether any set of `into` grew.
 fn join(sets: &mut Sets, into: &mut Entries, from: &Entries) -> bool {
     let mut is_changed = false;
     for (into, from) in into.iter_mut().zip(from) {
@@ -353,7 +356,7 @@ mod tests {
         assert_eq!(flow(&code, &[]).fails, [false, false, true, true]);
     }
 
-    /// Goal: a jump to a computed target stays unresolved until execution has been seen to make it.
+    /// Goal: a jump to a computed target stays unresolved until an execution is observed to make it.
     #[test]
     fn observed_jumps_resolve_what_analysis_cannot() {
         // 0: PUSH0 CALLDATALOAD JUMP; 3: JUMPDEST STOP

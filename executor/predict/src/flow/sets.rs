@@ -1,4 +1,4 @@
-//! [`Sets`]: interned sets of jump targets: equal sets share memory, and each union is computed once.
+//! [`Sets`]: interned sets of jump targets. Equal sets share memory, and each union is computed once.
 
 use alloy_primitives::map::HashMap;
 
@@ -7,7 +7,7 @@ use super::TARGETS_MAX;
 /// Maximum number of sets of jump targets in one analysis, to bound its memory.
 const SETS_MAX: usize = 65_536;
 
-/// Sets of blocks, each stored once and named by a number; 0 is the empty one.
+/// Sets of blocks, each stored once and named by a number; number 0 is the empty set.
 pub(super) struct Sets {
     sets: Vec<Vec<u32>>,
     numbers: HashMap<Vec<u32>, u32>,
@@ -15,7 +15,7 @@ pub(super) struct Sets {
 }
 
 impl Sets {
-    /// Holds only the empty set.
+    /// Creates a collection that holds only the empty set.
     pub(super) fn new() -> Sets {
         let mut sets = Sets { sets: Vec::new(), numbers: HashMap::default(), unions: HashMap::default() };
         sets.number(Vec::new());

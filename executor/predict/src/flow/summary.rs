@@ -7,7 +7,7 @@ use crate::{
     ssa::{Exit, Tracer},
 };
 
-/// A stack word, as far as it matters to jumps.
+/// A stack word, reduced to what jumps depend on.
 #[derive(Clone, Copy)]
 pub(super) enum Word {
     Entry(u16),
@@ -57,7 +57,7 @@ pub(super) fn summarize(blocks: &Blocks<'_>, at: usize, constants: &mut Constant
         _ => (None, None),
     };
     let fails = matches!(exit, Exit::Revert(..) | Exit::Invalid);
-    // A jump to a constant that is no JUMPDEST fails too.
+    // A jump to a constant position without a JUMPDEST fails too.
     let is_wild = |target| tracer.value(target).is_some() && matches!(word(target), Word::Other);
     let fails = fails || matches!(exit, Exit::Jump(target) if is_wild(target));
     let left = tracer.stack.iter().rev().take(ENTRIES).map(|operand| stack_word(*operand)).collect();

@@ -15,7 +15,7 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    /// Known bytes.
+    /// A buffer of known bytes.
     pub(super) fn known(bytes: Vec<u8>) -> Self {
         Self { bytes, ..Self::default() }
     }
@@ -30,7 +30,7 @@ impl Buffer {
         (!self.is_opaque).then_some(self.bytes.len())
     }
 
-    /// Bytes that it holds. Marks of unknown bytes may double its memory.
+    /// Number of bytes in the buffer. Marks of unknown bytes may double its memory.
     pub(super) fn held(&self) -> usize {
         self.bytes.len()
     }
@@ -93,7 +93,7 @@ impl Buffer {
         }
     }
 
-    /// Marks bytes as unknown; they must lie inside.
+    /// Marks bytes, which must lie inside, as unknown.
     pub(super) fn forget(&mut self, at: usize, length: usize) {
         self.mark(at, length, true);
     }
@@ -117,7 +117,7 @@ impl Buffer {
         }
     }
 
-    /// Moves bytes inside it; both ranges must lie inside.
+    /// Moves bytes within the buffer; both ranges must lie inside.
     pub(super) fn copy_within(&mut self, at: usize, start: usize, length: usize) {
         let part = self.part(start, length);
         self.copy(at, &part, 0, length);

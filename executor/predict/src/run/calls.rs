@@ -28,7 +28,7 @@ const INIT_CODE_BYTES_MAX: usize = 49_152;
 const CREATED_MAX: usize = 4;
 
 impl Run<'_> {
-    /// Runs CALL, CALLCODE, DELEGATECALL and STATICCALL, without their gas. Returns whether the call succeeded.
+    /// Runs CALL, CALLCODE, DELEGATECALL and STATICCALL; `args` leaves out the gas. Returns whether the call succeeded.
     pub(super) fn call(&mut self, frame: &mut Frame, code: u8, args: &[Value]) -> Result<Value, Stopped> {
         let (value, data) = match code {
             CALL | CALLCODE => (args[1], &args[2..]),
@@ -89,7 +89,7 @@ impl Run<'_> {
         self.run(&program, Call { address, caller, value, input, hash, code: None })
     }
 
-    /// The program of an account's code, and the hash of that code: its delegate's code if the account delegates.
+    /// The program of an account's code, and that code's hash. If the account delegates, both are the delegate's.
     fn program(&mut self, hash: Digest) -> Result<Option<(Arc<Program>, Digest)>, Stopped> {
         let Some(program) = self.program_of(hash) else { return Ok(None) };
         let Some(delegate) = program.delegate() else { return Ok(Some((program, hash))) };

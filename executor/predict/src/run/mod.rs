@@ -33,7 +33,7 @@ const STACK_MAX: usize = 1024;
 /// Branches and jumps on unknown values that one transaction decides by guessing. After this many, the prediction is
 /// useless anyway.
 const GUESSES_MAX: u32 = 64;
-/// Maximum number of jumps without a block that one transaction reports.
+/// Maximum number of jumps to positions without a block that one transaction reports.
 const MISSED_MAX: usize = 16;
 
 /// The prediction for one transaction.
@@ -54,7 +54,7 @@ pub(crate) struct Run<'a> {
 
 /// A message call.
 struct Call {
-    /// The account whose storage it uses.
+    /// The account whose storage the call uses.
     address: Address,
     caller: Address,
     value: Value,
@@ -125,7 +125,7 @@ impl<'a> Run<'a> {
 
     /// Predicts the whole transaction.
     pub(crate) fn transaction(&mut self, mode: PredictMode) {
-        // The statistics say why it stopped; nothing else can be done.
+        // The statistics say why the prediction stopped; the error needs no other handling.
         let _ = self.try_transaction(mode);
         self.world.tell_changes();
     }
@@ -267,7 +267,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The target of a computed jump. If the value is unknown, it is the only known target.
+    /// The target of a computed jump. If the computed value is unknown, the target is the jump's only known one.
     fn computed(&mut self, frame: &Frame, reader: &mut Reader<'_>) -> Option<JumpTarget> {
         let (from, to, only) = (reader.short()?, frame.read(reader), reader.short()?);
         if to.is_some() || only == NO_BLOCK || self.guesses >= GUESSES_MAX {
@@ -308,7 +308,7 @@ impl<'a> Run<'a> {
         Some(guess)
     }
 
-    /// Makes room for `memory[at..at + length]`; returns `None` if the range is unknown.
+    /// Grows the memory to include `memory[at..at + length]`; returns `None` if the range is unknown.
     fn range(
         &mut self,
         frame: &mut Frame,
@@ -320,7 +320,7 @@ impl<'a> Run<'a> {
         }
         let (Some(at), Some(length)) = (at, length) else { return Ok(None) };
         let before = frame.memory.held();
-        // Half, because the marks of unknown bytes take as much again.
+        // Half of the limit, because the marks of unknown bytes take as much again.
         let room = (self.limits.memory_bytes_max / 2).saturating_sub(self.memory_bytes - before);
         let (at, length) = (usize::try_from(at), usize::try_from(length));
         let (Ok(at), Ok(length)) = (at, length) else { return Err(self.world.stop(StopReason::Memory)) };

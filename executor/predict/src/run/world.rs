@@ -28,7 +28,7 @@ pub(super) struct PredictedState<'a> {
     pub(super) stats: PredictStats,
     accounts: AddressMap<Option<AccountValue>>,
     codes: B256Set,
-    /// `None` if the slot was named but not read.
+    /// `None` if the slot was reported but not read.
     slots: HashMap<Slot, Option<Value>>,
     transient: HashMap<Slot, Value>,
     /// The value of each slot before each write, for calls that revert.
@@ -61,7 +61,7 @@ impl<'a> PredictedState<'a> {
         self.reader
     }
 
-    /// Names an account and reads it.
+    /// Reports an account and reads it.
     pub(super) fn account(&mut self, address: &Address) -> Result<Option<AccountValue>, Stopped> {
         if let Some(account) = self.accounts.get(address) {
             return Ok(*account);
@@ -73,8 +73,8 @@ impl<'a> PredictedState<'a> {
         Ok(account)
     }
 
-    /// Counts a contract that the transaction would create, so that the next one gets another address. Returns the
-    /// nonce before it.
+    /// Counts a contract that the transaction would create, so that the next contract gets another address. Returns the
+    /// creator's nonce before the creation.
     pub(super) fn next_nonce(&mut self, creator: &Address) -> Result<u64, Stopped> {
         let mut account = self.account(creator)?.unwrap_or_default();
         let nonce = account.nonce;
@@ -83,7 +83,7 @@ impl<'a> PredictedState<'a> {
         Ok(nonce)
     }
 
-    /// Names the code of an account that has code.
+    /// Reports the code of an account that has code.
     pub(super) fn code(&mut self, hash: Digest) {
         if self.codes.insert(B256::from(hash)) {
             self.stats.codes += 1;
@@ -91,7 +91,7 @@ impl<'a> PredictedState<'a> {
         }
     }
 
-    /// Names code and reads it.
+    /// Reports code and reads it.
     pub(super) fn read_code(&mut self, hash: Digest) -> Result<Option<Bytes>, Stopped> {
         self.code(hash);
         self.count_read()?;
@@ -110,8 +110,8 @@ impl<'a> PredictedState<'a> {
         Ok(())
     }
 
-    /// Gives an account the code that the transaction deployed there. The code is not named, because the state does not
-    /// have it.
+    /// Gives an account the code that the transaction deployed there. The code is not reported, because the state lacks
+    /// it.
     pub(super) fn deploy(&mut self, address: &Address, hash: Digest) -> Result<(), Stopped> {
         let account = self.account(address)?.unwrap_or_default();
         self.codes.insert(B256::from(hash));
@@ -119,7 +119,7 @@ impl<'a> PredictedState<'a> {
         Ok(())
     }
 
-    /// Names a slot whose value is not needed.
+    /// Reports a slot whose value is not needed.
     pub(super) fn touch(&mut self, address: Address, slot: U256) -> Result<(), Stopped> {
         if !self.slots.contains_key(&(address, slot)) {
             self.emit(StateKey::Slot(address, slot.into()))?;
@@ -128,7 +128,7 @@ impl<'a> PredictedState<'a> {
         Ok(())
     }
 
-    /// Names a slot and reads it.
+    /// Reports a slot and reads it.
     pub(super) fn slot(&mut self, address: Address, slot: U256) -> Result<Value, Stopped> {
         self.touch(address, slot)?;
         if let Some(Some(value)) = self.slots.get(&(address, slot)) {
@@ -144,7 +144,8 @@ impl<'a> PredictedState<'a> {
         Ok(value)
     }
 
-    /// Writes a slot for the rest of the transaction, and names it: execution also reads the slots that it writes.
+    /// Writes a slot for the rest of the transaction, and reports the slot: execution also reads the slots that it
+    /// writes.
     pub(super) fn set_slot(&mut self, address: Address, slot: U256, value: Value) -> Result<(), Stopped> {
         self.touch(address, slot)?;
         let before = self.slots.insert((address, slot), Some(value));

@@ -231,9 +231,9 @@ fn check(seed: u64, taken: &mut Taken) {
     assert_eq!((other.hints, other.touched), (one.hints, one.touched), "seed {seed}");
 }
 
-/// Goal: whatever a transaction saw before its turn, it is accepted only if one thread would do the same. This matters
-/// most where senders have little more than they need, others make them pay, and transactions read balances that fees
-/// change.
+/// Goal: the result of a transaction that ran ahead of its turn is accepted only if one thread would get the same. This
+/// matters most where senders have little more than they need, other transactions make them pay, and transactions read
+/// balances that fees change.
 #[test]
 fn what_ran_ahead_is_taken_only_if_its_turn_does_the_same() {
     let mut taken = Taken::default();

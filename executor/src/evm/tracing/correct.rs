@@ -10,7 +10,7 @@ use revm_inspectors::tracing::{
 use super::super::words;
 
 /// Counts gas as geth's struct logger does. A creation's cost excludes the gas that its code gets. Refunds are those of
-/// the whole transaction so far, and an SSTORE includes its own already. revm counts them per frame.
+/// the whole transaction so far, including the current SSTORE's own. revm counts refunds per frame.
 pub(super) fn count_gas(inspector: &mut TracingInspector) {
     let nodes = inspector.traces_mut().nodes_mut();
     let limits: Vec<u64> = nodes.iter().map(|node| node.trace.gas_limit).collect();
@@ -37,7 +37,7 @@ pub(super) fn count_gas(inspector: &mut TracingInspector) {
     }
 }
 
-/// The frames that a frame began, each with the index of the instruction that began it.
+/// A frame's inner frames, each with the index of the instruction that began it.
 fn calls(node: &CallTraceNode) -> Vec<(usize, usize)> {
     let (mut last, mut calls) = (None, Vec::new());
     for member in &node.ordering {

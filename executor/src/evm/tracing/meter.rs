@@ -1,9 +1,9 @@
-//! [`Meter`]: an inspector around another one. It counts the bytes that the inner one keeps, and ends the execution if
-//! they exceed a limit.
+//! [`Meter`]: an inspector around another one. The meter counts the bytes that the inner inspector keeps, and ends the
+//! execution if they exceed a limit.
 //!
 //! The memory of a trace has little to do with gas. An instruction for 3 gas records a copy of the stack, and of the
 //! memory on request. A call for 100 gas records its input, which may be a megabyte. So the meter weighs each piece
-//! before the tracer sees it, with all copies: the tracer's, the answer's and its text.
+//! before the tracer sees it. The weight covers all copies: the tracer's, the answer's and the answer's text.
 
 use alloy_primitives::{Address, B256, Log, U256, map::HashMap};
 use revm::{
@@ -92,14 +92,14 @@ pub(super) struct Meter<I> {
     pub(super) inner: I,
     weights: Weights,
     /// The bytes left. `None` once a trace was too large: from then on the tracer sees nothing, not even the ends of
-    /// frames that it saw begin.
+    /// frames whose beginnings it saw.
     left: Option<usize>,
     /// Accesses to slots so far, by contract.
     accessed: HashMap<Address, usize>,
     /// Instructions so far.
     steps: u64,
-    /// A contract that just destroyed itself in favour of itself, and its balance. revm reports only destructions that
-    /// move or burn ether; geth's and parity's traces show this one, too.
+    /// A contract that just self-destructed with itself as beneficiary, and its balance. revm reports only destructions
+    /// that move or burn ether; geth's and parity's traces show this one, too.
     destroyed: Option<(Address, U256)>,
 }
 
@@ -129,7 +129,7 @@ impl<I> Meter<I> {
         self.take(call) && self.take_data(len)
     }
 
-    /// Reports a destruction that revm did not report, before its call ends.
+    /// Reports a destruction that revm did not report, before the contract's call ends.
     fn tell_destroyed<C>(&mut self, result: InstructionResult)
     where
         I: Inspector<C>,
@@ -181,7 +181,7 @@ fn written(interpreter: &Interpreter<EthInterpreter>, opcode: u8) -> usize {
     len.min(interpreter.memory.size() + affordable)
 }
 
-/// The contract that is about to destroy itself in favour of itself, and its balance.
+/// The contract that is about to self-destruct with itself as beneficiary, and its balance.
 fn destroys_itself<C: ContextTr>(
     interpreter: &Interpreter<EthInterpreter>,
     context: &mut C,

@@ -28,7 +28,7 @@ const ACCOUNT_BYTES: usize = 1_024;
 const SLOT_BYTES: usize = 512;
 /// Bytes per byte of code: one in the tracer, one in the answer, and two digits in its text.
 const CODE_BYTE: usize = 4;
-/// Assumed length of code that a tracer has yet to load: the most that code may have.
+/// Assumed length of code that a tracer has yet to load: the maximum length of code.
 const CODE_BYTES_MAX: usize = 0x6000;
 
 /// A kind of trace.
@@ -48,7 +48,7 @@ pub(crate) trait Tracer {
     /// If the tracer does not exist.
     fn weights(&self) -> Result<Weights, TraceError>;
 
-    /// Whether the trace shows accounts and slots, so that these count, too.
+    /// Whether the trace shows accounts and slots, so that their bytes count too.
     fn shows_state(&self) -> bool;
 
     /// # Errors
@@ -102,7 +102,7 @@ impl<'a> Tracing<'a> {
         self.look(adapter::tx_env(transaction), info, look)
     }
 
-    /// Runs a call and traces it. The call sets its own fee: without one, BASEFEE is zero.
+    /// Runs a call and traces it. If the call offers no fee, BASEFEE is zero or its override.
     pub(crate) fn call<L: Tracer>(
         mut self,
         request: &CallRequest,

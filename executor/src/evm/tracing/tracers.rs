@@ -48,7 +48,8 @@ impl GethTracer<'_> {
         self.0.tracer.as_ref().filter(|tracer| !tracer.as_str().is_empty())
     }
 
-    /// The tracers of a `muxTracer`. Tracers without options ignore their configuration in geth, so it is removed here.
+    /// The tracers of a `muxTracer`. In geth, tracers without options ignore their configuration, so the configuration
+    /// is removed here.
     fn mux(&self) -> Result<MuxConfig, TraceError> {
         use GethDebugBuiltInTracerType as BuiltIn;
         let mut config = self.0.tracer_config.clone().into_mux_config().map_err(tracer_error)?;

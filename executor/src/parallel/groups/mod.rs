@@ -4,9 +4,9 @@
 //! small components, threads take whole groups of components instead. Each thread runs its group on a machine of its
 //! own, on the state before the batch. At the end the groups' changes and reads are joined once.
 //!
-//! The result equals that of sequential order under two conditions. No transaction read a key that an earlier one of
-//! another group wrote. Each sender could still pay after all groups' payments. Both are checked against the
-//! transactions' real accesses. If a condition fails, or anything else goes wrong, the result is discarded, and one
+//! The result equals that of sequential order under two conditions. No transaction read a key that an earlier
+//! transaction of another group wrote. Each sender could still pay after all groups' payments. Both are checked against
+//! the transactions' real accesses. If a condition fails, or anything else goes wrong, the result is discarded, and one
 //! thread executes the batch.
 //!
 //! Source: the parallel batches of Eve (OSDI 2012), here with whole components and verified access sets.
@@ -31,7 +31,7 @@ use crate::{
 /// Least speed-up that the groups must promise, in percent for two threads. Below it, running ahead is better.
 const SPEEDUP_MIN_PERCENT: u64 = 150;
 
-/// Keys that a transaction usually writes, beside its sender's.
+/// Number of keys that a transaction usually writes, apart from its sender's.
 const WRITES: usize = 2;
 
 /// The components of a batch. Each thread goes through the batch in order. The thread that comes first to a component's
@@ -40,7 +40,7 @@ pub(super) struct Groups {
     /// For each transaction, the first transaction of its component.
     roots: Vec<usize>,
     threads: usize,
-    /// Estimated cost of all transactions, and of the largest share if they are dealt out well.
+    /// Estimated cost of all transactions, and of the largest share if the transactions are dealt out well.
     total: u64,
     largest: u64,
 }
@@ -173,7 +173,7 @@ impl<'a> Owners<'a> {
     }
 }
 
-/// The results of a group, beside its changes.
+/// The results of a group apart from its changes.
 struct Trace {
     entries: Vec<(u32, TransactionRecord)>,
     reads: WorkingSet,
@@ -190,7 +190,8 @@ struct Trace {
 
 impl Trace {
     /// Runs a thread's share. Returns `None` if a transaction is invalid at its position, or observed values that other
-    /// groups change all the time. Also if it changed the fee recipient's code or nonce, which all others load.
+    /// groups change all the time. Also returns `None` if a transaction changed the fee recipient's code or nonce,
+    /// which all others load.
     fn of(
         state: &dyn ExecutionState,
         env: &BatchEnv,
@@ -210,7 +211,7 @@ impl Trace {
                 continue;
             }
             let index = index as u32;
-            // One thread would have stopped here.
+            // A single thread would have stopped here.
             if gas_used > env.gas_limit {
                 return None;
             }
@@ -242,8 +243,9 @@ impl Trace {
         Some((changes, Trace { entries, reads, writes, balances, spends, nonces_read, codes_made }))
     }
 
-    /// Whether this group is independent of the others. None of them may have written earlier a key that it read, or
-    /// created code that it read. It must also be able to pay after the others' payments.
+    /// Whether this group is independent of the others. No other group may have written, earlier in the batch, a key
+    /// that this group read, or created code that this group read. This group's payers must also be able to pay after
+    /// the others' payments.
     fn is_separate(&self, all: &[Trace]) -> bool {
         let others: Vec<&Trace> = all.iter().filter(|other| !std::ptr::eq(*other, self)).collect();
         let is_written = |key: &StateKey, index: u32| {
@@ -270,8 +272,8 @@ impl Trace {
     }
 }
 
-/// Joins the groups' results other than their changes, in the order of the batch. Returns `None` if the groups depend
-/// on each other after all, or the batch exceeds a limit.
+/// Joins the groups' results except their changes, in the order of the batch. Returns `None` if the groups depend on
+/// each other after all, or the batch exceeds a limit.
 fn joined(
     traces: Vec<Trace>,
     env: &BatchEnv,

@@ -6,8 +6,9 @@ use crate::{
     outcome::execute,
 };
 
-/// Goal: groups are joined only if one thread gets the same result, however they are related: by contracts that several
-/// call, by accounts that one group pays and another reads, that pay in both, or that one creates and another sees.
+/// Goal: groups are joined only if one thread gets the same result, however the groups are related. They may call the
+/// same contracts or pay from the same accounts. One group may read accounts that another pays, or see accounts that
+/// another creates.
 #[test]
 fn groups_are_joined_only_if_one_thread_does_the_same() {
     let workers = Workers::new(2).unwrap();

@@ -1,4 +1,4 @@
-//! [`Claim`]: the part of a [`Load`] that one thread reads exclusively. Other threads that need it wait.
+//! [`Claim`]: the part of a [`Load`] that one thread reads exclusively. Other threads that need the same keys wait.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -8,7 +8,8 @@ use slipstream_types::{Digest, StateValue, state::ROW_BYTES_MAX};
 
 use super::{ABSENT, Cell, Code, FOUND, Load, QUEUED};
 
-/// Keys that one thread reads. If it is dropped before it publishes, after an error or a panic, they are queued again.
+/// Keys that one thread reads. If the claim is dropped before it publishes, after an error or a panic, the keys are
+/// queued again.
 pub(super) struct Claim<'a, R: StateReader> {
     load: &'a Load<R>,
     places: Vec<usize>,
@@ -29,7 +30,7 @@ impl<'a, R: StateReader> Claim<'a, R> {
         self.load.bytes.fetch_add(places.len() * (size_of::<Cell>() + ROW_BYTES_MAX), Relaxed);
         for (place, row) in places.into_iter().zip(rows) {
             let cell = &self.load.cells[place];
-            // No other thread claimed it, so it is set once.
+            // No other thread claimed this cell, so its row is set once.
             cell.row.get_or_init(|| row);
             cell.state.store(if row.is_some() { FOUND } else { ABSENT }, SeqCst);
         }

@@ -25,11 +25,11 @@ use slipstream_types::{Digest, StateKey, StateValue, state::Paths};
 use self::claim::{Claim, CodeClaim};
 use super::{Pace, PrefetchBackend, PrefetchRequest, shipped::Shipped};
 
-/// Keys that are sorted in the order of the table, so that neighbours on disk are read together; also the most of a
-/// multi-get.
+/// Number of keys that are sorted in the order of the table, so that neighbours on disk are read together. Also the
+/// maximum number of keys in a multi-get.
 pub(super) const SORTED_KEYS: usize = 256;
-/// Interval in keys between timed multi-gets: one that begins at a multiple is timed by a single read before it. That
-/// is about one per batch.
+/// Interval in keys between timed reads. Before a multi-get that begins at a multiple of this number, a single read is
+/// timed. That is about one timed read per batch.
 const TIMED: usize = 4_096;
 /// Number of codes that are read at a time.
 const CODES: usize = 16;
@@ -37,13 +37,13 @@ const CODES: usize = 16;
 /// limit hostile hints could fill the memory. Mainnet blocks execute 1-3 MB.
 const CODE_BYTES_MAX: usize = 32 << 20;
 
-/// States of a key. Only the thread that changed it from queued to loading may read it.
+/// States of a key. Only the thread that changed a key from queued to loading may read it.
 const QUEUED: u8 = 0;
 const LOADING: u8 = 1;
 const FOUND: u8 = 2;
 const ABSENT: u8 = 3;
 
-/// A key's state, and its row once that is known.
+/// A key's state, and its row once the row is known.
 #[derive(Debug, Default)]
 struct Cell {
     state: AtomicU8,
@@ -60,7 +60,7 @@ enum Code {
 #[derive(Debug, Default)]
 struct Codes {
     by_hash: B256Map<Code>,
-    /// The next one is last. Some may have been read already.
+    /// The next code to read is last. Some may have been read already.
     queued: Vec<Digest>,
     bytes: usize,
 }
@@ -72,7 +72,7 @@ pub(super) enum Answer {
     Ready,
     /// The read waited for the thread that was loading the row.
     Waited,
-    /// The read loaded the row itself, because no thread had begun to.
+    /// The read loaded the row itself, because no thread had begun to load it.
     Claimed,
     /// As [`Answer::Claimed`], for a key that was not wanted.
     Unwanted,
@@ -137,7 +137,7 @@ impl<R: StateReader> Load<R> {
         };
         load.shipped = Shipped::new(wanted.values, load.keys(), |key| load.place(key));
         let told = wanted.codes_of.iter().filter_map(|address| load.shipped_code(address));
-        // Reversed, because codes are taken from the end.
+        // The order is reversed, because codes are taken from the end.
         let mut queued: Vec<Digest> = wanted.codes.into_iter().chain(told).collect();
         queued.reverse();
         load.codes.get_mut().queued = queued;
@@ -145,7 +145,7 @@ impl<R: StateReader> Load<R> {
         load
     }
 
-    /// The code that an account has if its shipped row is right.
+    /// The hash of the code that an account has if its shipped row is right.
     fn shipped_code(&self, address: &Address) -> Option<Digest> {
         match self.shipped.value(self.place(&StateKey::Account(*address))?)? {
             Some(StateValue::Account(account)) => account.code_hash,
@@ -166,7 +166,7 @@ impl<R: StateReader> Load<R> {
         place.map(|place| *place as usize)
     }
 
-    /// The row of a key: loaded, shipped, after waiting for it, or by reading it.
+    /// Returns the row of a key. The row is loaded already, is shipped, arrives after a wait, or is read here.
     pub(super) fn row(&self, place: usize) -> Result<(Option<StateValue>, Answer), StorageError> {
         match self.shipped.answer(place, || self.is_read(place)) {
             Some(row) => Ok((row, Answer::Shipped)),
@@ -200,7 +200,7 @@ impl<R: StateReader> Load<R> {
         }
     }
 
-    /// Returns code in the same ways. Code that was not wanted is read here too, once.
+    /// Returns code as [`Load::row`] returns rows. Code that was not wanted is read here too, once.
     pub(super) fn code(&self, hash: &Digest) -> Result<(Option<Bytes>, Answer), StorageError> {
         let key = B256::from(*hash);
         let mut answer = Answer::Ready;
@@ -231,8 +231,8 @@ impl<R: StateReader> Load<R> {
         self.shipped.told().all(|(place, _)| self.is_read(place))
     }
 
-    /// Returns the keys with wrong shipped answers. Reads the rows that no thread has begun to read, many at a time,
-    /// and waits for the others.
+    /// Returns the keys with wrong shipped answers. Reads the answered rows that no thread has begun to read, many at a
+    /// time, and waits for the others.
     pub(super) fn confirm(&self) -> Result<Vec<StateKey>, StorageError> {
         let unread = self.shipped.told().map(|(place, _)| place).filter(|place| !self.is_read(*place));
         for places in unread.collect::<Vec<_>>().chunks(SORTED_KEYS) {
@@ -252,7 +252,7 @@ impl<R: StateReader> Load<R> {
         self.shipped.distrust();
     }
 
-    /// Keys and code whose read no thread has begun.
+    /// Number of keys and codes whose read no thread has begun.
     pub(super) fn left(&self) -> usize {
         self.keys.len().saturating_sub(self.next.load(Relaxed)) + self.codes.lock().queued.len()
     }
@@ -265,7 +265,7 @@ impl<R: StateReader> Load<R> {
         keys_max: usize,
         pace: Option<&Pace>,
     ) -> Result<Option<usize>, StorageError> {
-        // With the values available, execution waits only for code.
+        // With shipped values, execution waits only for code.
         if !self.shipped.is_empty()
             && let Some(codes) = self.read_codes()?
         {
@@ -335,8 +335,8 @@ impl<R: StateReader> Load<R> {
                 let Some(hash) = codes.queued.pop() else { break };
                 if let Entry::Vacant(free) = codes.by_hash.entry(hash.into()) {
                     free.insert(Code::Loading);
-                    // Until its length is known it counts as the longest, so that all threads together stay below the
-                    // limit.
+                    // Until its length is known, code counts with the maximum length, so that all threads together stay
+                    // below the limit.
                     codes.bytes += slipstream_types::limits::CODE_BYTES_MAX;
                     hashes.push(hash);
                 }
@@ -372,7 +372,7 @@ impl<R: StateReader> Load<R> {
     }
 
     fn wait(&self, is_loading: impl Fn() -> bool) {
-        // Counts itself before checking: a thread that publishes after the check then sees the waiter.
+        // The waiter counts itself before checking, so a thread that publishes after the check sees the waiter.
         self.waiting.fetch_add(1, SeqCst);
         let mut turn = self.turn.lock();
         while is_loading() {
@@ -384,7 +384,7 @@ impl<R: StateReader> Load<R> {
 
     fn wake(&self) {
         if self.waiting.load(SeqCst) > 0 {
-            // A waiter that has checked and does not sleep yet holds this lock.
+            // A waiter that has checked but does not sleep yet holds this lock.
             drop(self.turn.lock());
             self.progress.notify_all();
         }

@@ -6,8 +6,8 @@ use slipstream_types::{StateKey, StateValue};
 
 use super::*;
 
-/// Goal: the read-ahead from an older state serves a batch while the layers hold the changes since. Afterwards it is
-/// harmless.
+/// Goal: the read-ahead from an older state serves a batch while the layers hold the changes since that state.
+/// Afterwards the read-ahead is harmless.
 #[test]
 fn what_was_read_ahead_is_used_where_the_state_covers_it() {
     let config = ExecutorConfig { predict: PredictMode::Accounts, ..config() };

@@ -200,8 +200,8 @@ fn batches_ahead_run_on_each_other_and_leave_nothing_when_they_are_rolled_back()
     assert!(node.session.hot_stats().hits > hits + 10, "the next batch finds what the last ones touched");
 }
 
-/// Goal: after a divergence a batch can run on one thread, whatever is configured. So does a batch that gains nothing
-/// from more threads.
+/// Goal: after a divergence a batch can run on one thread, whatever is configured. A batch that gains nothing from more
+/// threads runs on one too.
 #[test]
 fn a_batch_is_run_on_one_thread_if_asked_to() {
     let config = ExecutorConfig { hints: HintsMode::Conflicts, threads: 2, ..config() };
@@ -225,8 +225,8 @@ fn a_batch_is_run_on_one_thread_if_asked_to() {
     assert_eq!((executed.outcome, executed.parallel.is_parallel), (node.expected(&serial), false));
 }
 
-/// Goal: a proposer builds the next batch while the last ones are voted on, as it would after their commit, and reads
-/// ahead for it.
+/// Goal: a proposer builds the next batch while the last batches are voted on, as it would after their commit, and
+/// reads ahead for it.
 #[test]
 fn a_batch_is_built_behind_batches_that_are_not_committed() {
     let mut node = Node::new(&ExecutorConfig { predict: PredictMode::Accounts, ..config() });

@@ -9,20 +9,20 @@ const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
-/// How long after its signature a record is passed on: its peer signs a new one every hour while it runs.
+/// How long after it was signed a record is passed on. A running peer signs a new record every hour.
 pub(crate) const PASSED_ON_MS: u64 = DAY_MS;
-/// How long a record is dialled after its signature, or after its peer was last reached.
+/// How long a record's addresses are dialled after it was signed, or after its peer was last reached.
 pub(crate) const KEPT_MS: u64 = 14 * DAY_MS;
 /// How far ahead of this node's clock a record may be dated.
 pub(crate) const AHEAD_MS: u64 = 10 * MINUTE_MS;
-/// A peer that was reached this recently keeps its slot in the table of reached peers, and is not dialled for it.
+/// A peer that was reached this recently keeps its slot in the table of reached peers without being dialled again.
 pub(crate) const FRESH_MS: u64 = 4 * HOUR_MS;
 
 /// Wait after the first failed attempt; it doubles each time.
 const RETRY_MS: u64 = MINUTE_MS;
 const RETRY_MS_MAX: u64 = 4 * HOUR_MS;
-/// Failed attempts in a row that make an entry worthless: one that was never reached, and one that was last reached
-/// long ago.
+/// Number of failed attempts in a row that make an entry worthless. The first number is for peers that were never
+/// reached, the second one for peers that were last reached long ago.
 const FAILURES_HEARD_MAX: u32 = 3;
 const FAILURES_REACHED_MAX: u32 = 10;
 const REACHED_LONG_AGO_MS: u64 = 7 * DAY_MS;
@@ -32,9 +32,9 @@ const REACHED_LONG_AGO_MS: u64 = 7 * DAY_MS;
 pub(super) enum Standing {
     /// Another peer reported it.
     Heard,
-    /// It connected from an address of its record, with its key.
+    /// The peer connected from an address of its record, with its key.
     Met,
-    /// This node dialled it there.
+    /// This node dialled the peer at such an address.
     Reached {
         /// Last time, in milliseconds since 1970.
         at_ms: u64,
@@ -51,9 +51,9 @@ pub(super) enum TableCell {
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) record: PeerRecord,
-    /// The block of the peer that reported it.
+    /// The address block of the peer that reported the record.
     pub(super) teller: IpAddr,
-    /// The host that its slot is counted for.
+    /// The host against which the slot counts.
     pub(super) host: Host,
     pub(super) standing: Standing,
     /// Number of failed attempts in a row.
@@ -66,7 +66,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// The address to dial next: those of its addresses that are within reach, in turn.
+    /// The address to dial next. Each failure moves on to the next of the record's addresses that are within reach.
     pub(super) fn address(&self, reach: Reach) -> Option<SocketAddr> {
         let within: Vec<_> =
             self.record.addresses().iter().filter(|address| reach.allows(**address)).collect();
@@ -74,7 +74,8 @@ impl Entry {
         within.get(turn).map(|address| **address)
     }
 
-    /// Records a failed attempt. It counts against the peer only if this node is connected at all.
+    /// Records a failed attempt. `counts` says whether it counts against the peer, which it does only if this node is
+    /// connected at all.
     pub(super) fn failed(&mut self, counts: bool, now_ms: u64) {
         self.failures = self.failures.saturating_add(counts.into());
         let wait = RETRY_MS << self.failures.saturating_sub(1).min(16);
@@ -85,7 +86,8 @@ impl Entry {
         (self.standing, self.failures) = (Standing::Reached { at_ms: now_ms }, 0);
     }
 
-    /// Whether it is too early to dial it again. A wait above the maximum can only come from a clock that was set back.
+    /// Whether it is too early to dial the peer again. A wait above the maximum can only come from a clock that was set
+    /// back.
     pub(super) fn rests(&self, now_ms: u64) -> bool {
         (1..=RETRY_MS_MAX).contains(&self.not_before_ms.saturating_sub(now_ms))
     }
@@ -104,7 +106,7 @@ impl Entry {
             && now_ms.saturating_sub(self.record.issued_ms()) <= PASSED_ON_MS
     }
 
-    /// Whether it is no longer worth its slot.
+    /// Whether the entry is **spent**: no longer worth its slot.
     pub(super) fn is_spent(&self, now_ms: u64) -> bool {
         let since = |ms: u64| now_ms.saturating_sub(ms);
         if since(self.record.issued_ms().max(self.reached_ms())) > KEPT_MS {

@@ -5,10 +5,11 @@
 //!   reached   64 buckets of 16   bucket by secret, block of the address, host                    dialled by this node
 //! ```
 //!
-//! Buckets work as in Bitcoin's address manager (`addrman`). Each pair of blocks (the address's and the teller's) maps
-//! to one bucket of hearsay, and one teller's block to an eighth of them. One block's addresses map to a thirty-second
-//! of the reached buckets; a host has one slot in a bucket. An entry keeps its slot until it is spent. A reached entry
-//! also loses it if dialling fails while another entry wants the slot.
+//! Buckets work as in Bitcoin's address manager (`addrman`). A record's **teller** is the peer that reported it. An
+//! entry is **spent** when it is too old, or after too many failed attempts to dial its peer. Each pair of blocks (the
+//! address's and the teller's) maps to one bucket of hearsay, and one teller's block to an eighth of them. One block's
+//! addresses map to a thirty-second of the reached buckets; a host has one slot in a bucket. An entry keeps its slot
+//! until it is spent. A reached entry also loses it if dialling fails while another entry wants the slot.
 
 mod entry;
 mod saved;
@@ -30,18 +31,18 @@ use crate::{PeerAddress, PeerId, origin::block_of};
 /// Maximum number of contested slots in the reached table. Each waits until its holder has been dialled again.
 const CONTESTS_MAX: usize = 16;
 
-/// The result for a record.
+/// The result of [`AddressBook::hear`] for a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HearOutcome {
-    /// It is in the book now.
+    /// The record is in the book now.
     New,
-    /// It replaces an older record of its peer.
+    /// The record replaces an older one of its peer.
     Renewed,
-    /// The book has it, or a newer one.
+    /// The book has this record already, or a newer one.
     Known,
-    /// It is outdated, from the future, about this node itself, or has no address within reach.
+    /// The record is outdated, from the future, about this node itself, or has no address within reach.
     Useless,
-    /// Its slot is taken.
+    /// The record's slot is taken.
     NoRoom,
 }
 
@@ -60,7 +61,7 @@ pub(crate) struct AddressBook {
     entries: BTreeMap<PeerId, Entry>,
     heard: Table,
     reached: Table,
-    /// Peers that hold a slot, each with the peer that wants it.
+    /// Pairs of peers: one that holds a slot, and one that wants this slot.
     contests: VecDeque<(PeerId, PeerId)>,
     /// Whether the book has unsaved changes.
     is_changed: bool,
@@ -123,8 +124,9 @@ impl AddressBook {
         if self.place_heard(entry, bucket, now_ms) { HearOutcome::New } else { HearOutcome::NoRoom }
     }
 
-    /// Puts an entry into its bucket of hearsay, if it finds a slot, and drops the former entry of its peer. The slot
-    /// must be free, or its holder worth less: spent, or never met while the newcomer was.
+    /// Puts an entry into its bucket of the heard table, if it finds a slot, and drops the peer's former entry. The
+    /// slot must be free, or its holder worth less. A holder is worth less if it is spent, or was never met while the
+    /// newcomer was.
     fn place_heard(&mut self, entry: Entry, bucket: Bucket, now_ms: u64) -> bool {
         let id = entry.record.id();
         let cell = self.slot(&self.heard, bucket, &id, entry.host, now_ms);
@@ -145,7 +147,7 @@ impl AddressBook {
         true
     }
 
-    /// Records that a peer connected from an address, which only matters if its record has the address.
+    /// Records that a peer connected from an address. This has an effect only if the peer's record has the address.
     pub(crate) fn met(&mut self, id: &PeerId, from: SocketAddr) {
         let Some(entry) = self.entries.get_mut(id) else { return };
         if entry.standing == Standing::Heard && entry.record.addresses().contains(&from) {
@@ -167,8 +169,8 @@ impl AddressBook {
         }
     }
 
-    /// The slot for a peer in a bucket. In order: the slot of its host, its own slot or a free or spent one, or else
-    /// one that it must contest.
+    /// The slot for a peer in a bucket. In order of preference: the slot of the peer's host; the peer's own slot, or
+    /// one that is free or spent; a slot that the peer must contest.
     fn slot(&self, table: &Table, bucket: Bucket, peer: &PeerId, host: Host, now_ms: u64) -> Cell {
         let holders =
             || table.bucket(bucket).map(|(cell, id)| (cell, id.and_then(|id| self.entries.get(&id))));
@@ -178,8 +180,8 @@ impl AddressBook {
         own.or_else(free).map_or(bucket.wanted(), |(cell, _)| cell)
     }
 
-    /// Moves an entry to the reached table, unless the holder of its slot was reached recently, or must be dialled
-    /// first.
+    /// Moves an entry to the reached table if its slot is free. Otherwise the holder keeps the slot: it was reached
+    /// recently, or must be dialled before the slot can change hands.
     fn promote(&mut self, id: PeerId, cell: Cell, host: Host, now_ms: u64) {
         if let Some(incumbent) = self.reached.at(cell) {
             let is_fresh = self
@@ -200,7 +202,7 @@ impl AddressBook {
         self.reached.put(cell, id);
     }
 
-    /// Records that dialling a peer failed. `counts` says whether that counts against it.
+    /// Records that dialling a peer failed. `counts` says whether the failure counts against the peer.
     pub(crate) fn failed(&mut self, id: &PeerId, counts: bool, now_ms: u64) {
         let Some(entry) = self.entries.get_mut(id) else { return };
         entry.failed(counts, now_ms);
@@ -237,7 +239,7 @@ impl AddressBook {
         }
     }
 
-    /// Does not dial a peer again before a time.
+    /// Delays the next dialling of a peer until `until_ms` at the earliest.
     pub(crate) fn rest(&mut self, id: &PeerId, until_ms: u64) {
         if let Some(entry) = self.entries.get_mut(id) {
             entry.not_before_ms = entry.not_before_ms.max(until_ms);
@@ -255,7 +257,7 @@ impl AddressBook {
         self.is_changed = true;
     }
 
-    /// Draws a peer from a part of the book that may be dialled now and is wanted.
+    /// Draws one of the peers in a part of the book that are wanted and may be dialled now.
     pub(crate) fn draw(
         &self,
         part: BookPart,
@@ -290,7 +292,7 @@ impl AddressBook {
         self.contests.iter().map(|(incumbent, _)| *incumbent)
     }
 
-    /// The records that are passed on: of peers that this node has met itself, so that invented ones do not spread.
+    /// The records that this node passes on. It has met their peers itself, so invented records do not spread.
     pub(crate) fn passed_on(&self, now_ms: u64) -> impl Iterator<Item = &PeerRecord> {
         self.entries.values().filter(move |entry| entry.is_passed_on(now_ms)).map(|entry| &entry.record)
     }

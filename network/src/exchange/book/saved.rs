@@ -42,7 +42,7 @@ struct SavedEntry {
 enum SavedStanding {
     Heard,
     Met,
-    /// `has_slot` is false for an entry that has no slot in the reached table and stands among the heard.
+    /// `has_slot` is false for an entry without a slot in the reached table, which stays in the heard table.
     Reached {
         at_ms: u64,
         has_slot: bool,
@@ -84,7 +84,7 @@ impl AddressBook {
     /// Restores the book from a record. Entries that are outdated, out of reach or without a slot are left out.
     ///
     /// # Errors
-    /// If the bytes are no such record, or one of another version or chain.
+    /// If the bytes are not a record of this version and chain.
     pub(crate) fn restore(
         bytes: &[u8],
         chain: &Digest,

@@ -27,12 +27,12 @@ pub(super) struct Cell(usize);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Bucket {
     index: usize,
-    /// The slot that it contests if all are taken.
+    /// The slot that the address contests if all slots of the bucket are taken.
     slot: usize,
 }
 
 impl Bucket {
-    /// The slot that it contests if all are taken.
+    /// The slot that the address contests if all slots of the bucket are taken.
     pub(super) fn wanted(self) -> Cell {
         Cell(self.index * SLOTS + self.slot)
     }
@@ -93,7 +93,7 @@ impl Table {
     }
 
     /// Draws a bucket among those with a wanted entry, then one of its wanted entries. So an attacker that fills a few
-    /// buckets is drawn no more often than peers with single entries in as many buckets.
+    /// buckets is drawn no more often than one with a single entry in each of them.
     pub(super) fn draw(&self, draws: &mut Draws, is_wanted: impl Fn(&PeerId) -> bool) -> Option<PeerId> {
         let wanted = |bucket: &[Option<PeerId>]| -> Vec<PeerId> {
             bucket.iter().flatten().filter(|peer| is_wanted(peer)).copied().collect()

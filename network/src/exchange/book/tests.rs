@@ -84,8 +84,8 @@ proptest! {
         prop_assert!(honest >= 170, "{honest} of 200");
     }
 
-    /// Goal: a teller that reports 10,000 peers in as many blocks fills an eighth of the book, from any number of hosts
-    /// of its block.
+    /// Goal: a teller that reports 10,000 peers in as many blocks fills an eighth of the book. More hosts of its block
+    /// fill no more.
     #[test]
     fn one_teller_fills_an_eighth(secret: u8, hosts in 1u8..=255) {
         let mut book = book(secret);
@@ -99,8 +99,8 @@ proptest! {
         prop_assert!(told > HEARD_MAX / 16, "{told}: what it tells is not lost either");
     }
 
-    /// Goal: even if all of the 10,000 can be reached, three blocks get a tenth of the reached table. Peers reached
-    /// before them keep their slots.
+    /// Goal: even if all 10,000 identities can be reached, their three blocks get a tenth of the reached table. Peers
+    /// reached before them keep their slots.
     #[test]
     fn three_blocks_are_a_tenth_of_the_reached(secret: u8) {
         let mut book = book(secret);
@@ -118,7 +118,8 @@ proptest! {
         prop_assert!(before.is_subset(&book.reached.cells().collect()));
     }
 
-    /// Goal: an attacker that fills few buckets to the brim is drawn by its number of buckets, not of entries.
+    /// Goal: an attacker that fills a few buckets to the brim is drawn in proportion to its buckets, not to its
+    /// entries.
     #[test]
     fn draws_go_by_buckets(secret: u8) {
         let mut book = book(secret);

@@ -1,5 +1,5 @@
-//! [`Chooser`]: chooses the peers that this node dials on its own initiative, the peers that it asks for others, and
-//! the chosen ones that must leave.
+//! [`Chooser`]: chooses the peers that this node dials on its own initiative, and those that it asks for other peers.
+//! It also decides which chosen peers must leave.
 //!
 //! ```text
 //!   outbound places   half kept by age, a quarter by service, a quarter rotates; useless peers keep none
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Chosen peers with public addresses are all in different blocks, so an attacker with a few blocks gets at most as
-//! many places. The chooser sets the number of attempts; the words of strangers only fill the book.
+//! many places. The chooser alone sets the number of attempts; reports of strangers only fill the book.
 
 mod record_sampler;
 #[cfg(test)]
@@ -52,7 +52,7 @@ const ASK_SOON: Duration = Duration::from_secs(60);
 const ASK_EVERY: Duration = Duration::from_secs(1_800);
 /// Wait before a peer that does not take part is asked again.
 const ASK_UNWILLING: Duration = Duration::from_secs(3_600);
-/// This number of known addresses for each place is enough.
+/// How many known addresses for each place are enough.
 const KNOWN_PER_PLACE: usize = 8;
 /// Interval at which one of the rotating places changes hands.
 const TURN_EVERY: Duration = Duration::from_secs(1_800);
@@ -71,7 +71,7 @@ const EXPIRE_EVERY: Duration = Duration::from_secs(600);
 pub(crate) struct ChooserRules {
     /// Places for chosen peers.
     pub(crate) outbound: usize,
-    /// Peers that are dialled by configuration, independently of the choice here.
+    /// The configured peers, which are dialled whatever this module chooses.
     pub(crate) configured: BTreeSet<PeerId>,
     /// The addresses that this node advertises.
     pub(crate) advertised: Vec<SocketAddr>,
@@ -114,11 +114,11 @@ pub(crate) enum DialOutcome {
 /// The result of a question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AskOutcome {
-    /// It answered; its records have been [heard](Chooser::hear).
+    /// The peer answered; its records have been [heard](Chooser::hear).
     Answered,
-    /// It was busy or silent.
+    /// The peer was busy or silent.
     Later,
-    /// It does not take part, is of another chain, or lied.
+    /// The peer does not take part, is of another chain, or lied.
     Unwilling,
 }
 
@@ -231,7 +231,7 @@ impl Chooser {
                 false => self.book.met(&peer.id, peer.address),
             }
             if self.is_asked(peer) {
-                // A reconnect does not make a peer be asked more often.
+                // A peer that reconnects is not asked more often.
                 self.asks.entry(peer.id).or_insert(Some(now.instant));
             }
         }
@@ -247,8 +247,8 @@ impl Chooser {
         self.asks.retain(|id, at| self.known.contains_key(id) || at.is_none_or(|at| at > now.instant));
     }
 
-    /// Whether a peer is asked for others. Strangers that connect are not: they would choose the peers that this node
-    /// knows.
+    /// Whether this node asks a peer for other peers. It does not ask strangers that connected: they would choose the
+    /// peers that this node knows.
     fn is_asked(&self, peer: &Neighbour) -> bool {
         let takes_part = self.rules.outbound > 0 || !self.rules.advertised.is_empty();
         takes_part && (peer.is_dialled || self.rules.configured.contains(&peer.id))

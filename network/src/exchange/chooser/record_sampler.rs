@@ -13,7 +13,8 @@ use crate::{
 
 /// How long a block is shown the same records.
 const SAME_MS: u64 = 600_000;
-/// Maximum age of the order if it has more records than one answer holds: peers met since are not in it.
+/// Maximum age of the order while it has more records than one answer holds. Peers that were met after it was made are
+/// missing from it.
 const ORDER_AGE_MAX: Duration = Duration::from_secs(5);
 
 /// The records that may be shown, in an order derived from this node's secret.
@@ -24,8 +25,8 @@ pub(super) struct RecordSampler {
 }
 
 impl RecordSampler {
-    /// The records that a requester sees: as many as fit, starting at a position that stays the same for its block for
-    /// a while.
+    /// The records that a requester sees: as many as fit in one answer. Their start in the order stays the same for the
+    /// requester's block for a while.
     pub(super) fn to(
         &mut self,
         book: &AddressBook,

@@ -15,9 +15,10 @@ use crate::{
     origin::{Origin, block_of},
 };
 
-/// 1/`ROUND_PART` of the places rotates, and the same share is kept for service; age keeps the others.
+/// 1/`ROUND_PART` of the places rotates, and the same share is kept by the peers that served most. The
+/// longest-connected peers keep the others.
 const ROUND_PART: usize = 4;
-/// 1/`ANCHOR_PART` of the places goes to anchors first after a restart. So by causing a restart, an attacker cannot
+/// After a restart, 1/`ANCHOR_PART` of the places goes to anchors first. So an attacker that causes a restart cannot
 /// choose all neighbours.
 const ANCHOR_PART: usize = 2;
 /// A host is not dialled twice within this time, whatever keys are reported there.
@@ -102,7 +103,7 @@ impl Seats {
         self.seats.extend(seat.map(|seat| (id, seat)));
     }
 
-    /// Updates the places from the current connections; returns the lost ones.
+    /// Updates the places from the current connections. Returns the connections that ended.
     pub(super) fn observe(&mut self, neighbours: &[Neighbour]) -> Vec<EndedConnection> {
         let mut lost = Vec::new();
         for peer in neighbours {
@@ -140,8 +141,9 @@ impl Seats {
         self.by_age().into_iter().map(|(id, _)| id).collect()
     }
 
-    /// The peer that gives up its place when all are taken: one that was useless for long. Otherwise, if a turn is
-    /// over, the longest-standing of the peers with rotating places, which are the young ones that served least.
+    /// The peer that gives up its place when all places are taken: one that was useless for longer than `idle_max`.
+    /// Otherwise it is the longest-connected of the peers with rotating places, if it has been connected for `turn`.
+    /// Rotating places are those of the young peers that served least.
     pub(super) fn leaving(&self, now: Instant, turn: Duration, idle_max: Duration) -> Option<PeerId> {
         let by_age = self.by_age();
         if by_age.len() < self.most {
@@ -166,7 +168,7 @@ impl Seats {
     }
 }
 
-/// The hosts dialled recently. If an attacker claims that many keys are at one host, nodes still do not flood it.
+/// The hosts dialled recently. Nodes do not flood a host, even if an attacker claims that many keys are there.
 #[derive(Debug, Default)]
 pub(super) struct RecentDials(VecDeque<(IpAddr, Instant)>);
 
@@ -175,7 +177,7 @@ impl RecentDials {
         while self.0.front().is_some_and(|(_, at)| now.saturating_duration_since(*at) >= KNOCK_EVERY) {
             self.0.pop_front();
         }
-        // This machine's own address has a whole devnet behind it.
+        // This machine's own address is not recorded: a whole devnet may be behind it.
         self.0.extend(Origin::of_remote(address.ip()).map(|origin| (origin.host, now)));
     }
 

@@ -110,7 +110,7 @@ fn one_teller_of_lies_delays_by_minutes() {
     assert_eq!((rig.chosen().len(), attackers_of(&rig.chosen())), (8, 0));
 }
 
-/// Goal: a teller that reports peers in all blocks, but only its own keys answer, gets only as many places as it has
+/// Goal: a teller reports peers in all blocks, of which only its own keys answer. It gets only as many places as it has
 /// blocks.
 #[test]
 fn one_teller_of_its_own_has_as_many_places_as_blocks() {
@@ -182,7 +182,7 @@ fn a_lost_peer_is_replaced() {
     assert!(!rig.chosen().contains(&lost));
 }
 
-/// Goal: a peer that refuses is not dialled for a while; one for which another key answers is dropped.
+/// Goal: a peer that refuses is not dialled for a while; a peer at whose address another key answers is dropped.
 #[test]
 fn refusals_and_wrong_keys_are_not_dialled_again_and_again() {
     let mut rig = among(8, 2);

@@ -7,8 +7,8 @@
 //!                     retry: a round trip that costs nothing here       ignore
 //! ```
 //!
-//! An address that is not proven may be forged. It is admitted only where that shuts out no other peer: where places
-//! are scarce, proven addresses get them.
+//! A **place** is room for one handshake in progress. An address that is not proven may be forged. It is admitted only
+//! where that shuts out no other peer: where places are scarce, proven addresses get them.
 //!
 //! The sender repeats a packet that was ignored, so an honest one only waits.
 
@@ -33,12 +33,12 @@ use crate::{
 pub(super) const HANDSHAKES_MAX: usize = 64;
 /// Maximum number of handshakes of strangers; the rest is for the addresses of configured peers.
 const STRANGERS_MAX: usize = 48;
-/// Above this number of handshakes, a stranger's address must be proven before any work is done for it, so forged
+/// Above this number of handshakes, a stranger's address must be proven before any work is done for it. So forged
 /// addresses get no further.
 const UNPROVEN_MAX: usize = 16;
 /// The same for one host, so that an attacker cannot fill a host's places by forging its address.
 const UNPROVEN_PER_HOST_MAX: usize = 2;
-/// The same for one network: unproven handshakes, fewer than its places.
+/// The same for one network, and less than `PER_NET_MAX`.
 const UNPROVEN_PER_NET_MAX: usize = 4;
 /// Maximum number of handshakes of one host, of one network, and from this machine, where a whole devnet has one address.
 const PER_HOST_MAX: usize = 8;
@@ -46,15 +46,15 @@ const PER_NET_MAX: usize = 16;
 const PER_MACHINE_MAX: usize = 32;
 /// Maximum number of handshakes from the exact address of a configured peer: one, and another one after a restart.
 const PER_CONFIGURED_MAX: usize = 2;
-/// Handshakes of one network, per second and at once. A key exchange takes a third of a millisecond of CPU, and
-/// connections that end at once hold no places.
+/// Handshakes of one network: rate per second, and burst. A key exchange takes a third of a millisecond of CPU.
+/// Connections that end at once hold no places, so the limits on places do not bound them.
 const NET_PER_SECOND: f64 = 16.0;
 const NET_BURST: f64 = 128.0;
 /// The part of the burst that is reserved for proven addresses.
 const NET_BURST_PROVEN: f64 = NET_BURST / 2.0;
-/// Networks whose rate is remembered; those that were quiet for some seconds are forgotten first.
+/// Maximum number of networks whose rate is remembered. Those that were quiet for some seconds are forgotten first.
 const RATES_MAX: usize = 4_096;
-/// Time that a handshake around the world takes without packet loss. An older one makes room for another.
+/// Time that a handshake around the world takes without packet loss. An older handshake makes room for another.
 const HANDSHAKE_USUAL: Duration = Duration::from_millis(600);
 /// Above this number of handshakes, each gets a quarter of the time: enough for some round trips around the world.
 const CROWDED: usize = 24;
@@ -205,8 +205,8 @@ impl State {
         bounds.into_iter().find_map(|(is_full, full)| is_full.then_some(full))
     }
 
-    /// The handshake that makes room for a newcomer: the oldest unproven one that holds such a place. Among strangers,
-    /// a proven one may also make room for a newcomer from elsewhere.
+    /// The handshake that makes room for a newcomer: the oldest unproven one that holds a place of the `full` origin.
+    /// If strangers use all their places, a proven one may also make room for a newcomer from elsewhere.
     fn displaceable(&self, full: ExhaustedOrigin, newcomer: SocketAddr, now: Instant) -> Option<u64> {
         let unproven = self.under_way.iter().find(|(_, it)| !it.is_proven && full.has(it));
         unproven.map(|(number, _)| *number).or_else(|| match full {
@@ -218,9 +218,9 @@ impl State {
         })
     }
 
-    /// The stranger's handshake that makes room for one from elsewhere. It is the oldest of the most crowded network
-    /// if that network then still has at least as many as the newcomer's. Otherwise it is the oldest stranger's, if that
-    /// is overdue.
+    /// The stranger's handshake that makes room for a newcomer from elsewhere. It is the oldest handshake of the most
+    /// crowded network, if that network keeps at least as many as the newcomer's network then has. Otherwise it is the
+    /// oldest handshake of all strangers, if that took longer than [`HANDSHAKE_USUAL`].
     fn displaceable_stranger(&self, newcomer: SocketAddr, now: Instant) -> Option<u64> {
         let net = |from: SocketAddr| Origin::of(from.ip()).net;
         let (crowd, most) = self.nets.iter().max_by_key(|(_, count)| **count)?;
@@ -243,8 +243,8 @@ impl State {
             || self.under_way.values().filter(of_net).count() >= UNPROVEN_PER_NET_MAX
     }
 
-    /// Counts a handshake against its network's rate; this machine's have no limit. An unproven one must leave part of
-    /// the rate to proven ones.
+    /// Counts a handshake against its network's rate; handshakes from this machine have no limit. An unproven handshake
+    /// must leave part of the rate to proven ones.
     fn is_within_rate(&mut self, from: SocketAddr, is_proven: bool, now: Instant) -> bool {
         let Some(Origin { net, .. }) = Origin::of_remote(from.ip()) else { return true };
         if self.rates.len() >= RATES_MAX {
@@ -289,7 +289,7 @@ impl State {
 }
 
 impl HandshakePlace {
-    /// The time for this handshake, given the time that one gets while few are in progress.
+    /// The time for this handshake. `quiet` is the time that a handshake gets while few are in progress.
     pub(super) fn patience(&self, quiet: Duration) -> Duration {
         if self.is_crowded { quiet / 4 } else { quiet }
     }

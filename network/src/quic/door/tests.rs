@@ -51,7 +51,7 @@ fn places_are_shared_by_host_by_network_and_kept_for_configured_peers() {
     assert!(state.hosts.is_empty() && state.nets.is_empty() && state.addresses.is_empty());
 }
 
-/// Goal: a forger of addresses gets a few places and leaves those of others. A proven address is not asked to prove
+/// Goal: a forger of addresses gets a few places, and takes none from others. A proven address is not asked to prove
 /// itself again.
 #[test]
 fn an_address_has_to_be_proven_when_it_is_busy() {
@@ -116,8 +116,8 @@ fn forged_handshakes_leave_proven_ones_a_rate() {
     }
 }
 
-/// Goal: stalled handshakes in all places make room for newcomers from elsewhere. That happens at once where a network
-/// has many, and after the usual time of a handshake where each has one.
+/// Goal: stalled handshakes in all places make room for newcomers from elsewhere. That happens at once if one network
+/// has many places, and after the usual time of a handshake if each network has one.
 #[test]
 fn who_stalls_makes_room_for_others() {
     let (door, start) = (Door::new([]), now());
@@ -179,7 +179,7 @@ fn forged(door: &Arc<Door>, from: SocketAddr, now: Instant) -> HandshakePlace {
     }
 }
 
-/// Goal: a newcomer to a full host or network takes an unproven place of that origin, and leaves those of others.
+/// Goal: a newcomer to a full host or network takes an unproven place of that origin, and none of another origin.
 #[test]
 fn who_has_all_places_makes_room_among_its_own() {
     for (hosts, times, places) in [(1, 100, PER_HOST_MAX), (40, 1, PER_NET_MAX)] {
@@ -195,7 +195,8 @@ fn who_has_all_places_makes_room_among_its_own() {
     }
 }
 
-/// Goal: if strangers use all their places, an unproven stranger makes room, or otherwise the network with the most.
+/// Goal: if strangers use all their places, an unproven stranger makes room. If all are proven, the network with the
+/// most handshakes does.
 #[test]
 fn strangers_make_room_among_themselves() {
     let (friend, now) = (at("203.0.113.1", 7400), now());
@@ -215,7 +216,7 @@ fn strangers_make_room_among_themselves() {
     assert!(crowd[0].displaced.is_cancelled(), "its oldest");
 }
 
-/// Goal: when the most networks are counted, known ones still enter, and no other does.
+/// Goal: when the maximum number of networks is counted, known networks still enter, and no others do.
 #[test]
 fn no_more_networks_are_counted_than_may_be() {
     let (door, now) = (Door::new([]), now());

@@ -1,4 +1,4 @@
-//! Bans by the operator, and lifting them; and the node's own bans, which are stored as well.
+//! Orders of the operator to ban a peer or to lift a ban, and the node's own bans, which are stored as well.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const BAN_DEFAULT: Duration = Duration::from_secs(3_600);
 
 impl Network {
     /// Bans a peer in the operator's name, and ends its connection. Without a duration, a configured peer's ban lasts
-    /// until [`Network::unban_peer`], any other for an hour.
+    /// until [`Network::unban_peer`], and another peer's ban lasts an hour.
     ///
     /// # Errors
     /// See [`OrderError`].

@@ -46,9 +46,9 @@ pub(super) fn can_be_dialled(peer: &PeerTarget) -> bool {
 }
 
 impl Network {
-    /// Dials a peer, and redials it whenever the connection is lost, until [`Network::remove_peer`]. Its place is
-    /// reserved like that of a configured one. For a peer that was added before, the new address replaces the old one.
-    /// A configured peer that was removed returns.
+    /// Dials a peer, and redials it whenever the connection is lost, until [`Network::remove_peer`]. A place is
+    /// reserved for it, as for a configured peer. For a peer that was added before, the new address replaces the old
+    /// one. A configured peer that was removed returns.
     ///
     /// # Errors
     /// See [`OrderError`].
@@ -104,8 +104,7 @@ impl Network {
         Ok(())
     }
 
-    /// The peers that are dialled, the configured ones first, each with whether it was added; and those that were
-    /// removed.
+    /// Returns the dialled peers, the configured ones first, each with whether it was added; and the removed peers.
     pub(in crate::quic) fn named(&self) -> (Vec<(PeerTarget, bool)>, Vec<PeerTarget>) {
         let dialled = self.dialled.lock();
         let (kept, removed): (Vec<_>, Vec<_>) =

@@ -39,10 +39,10 @@ pub enum OrderError {
         the address or name and the UDP port at which the peer is reachable from here, as KEY@HOST:PORT"
     )]
     NoAddress(PeerTarget),
-    /// The most peers that can be added have been added.
+    /// The limit of added peers is reached.
     #[error("the limit of {ADDED_MAX} added peers is reached: remove one, or list peers in network.peers")]
     TooMany,
-    /// The most bans that the operator can order are in effect.
+    /// The limit of the operator's bans is reached.
     #[error(
         "the limit of {ORDERED_BANS_MAX} operator's bans is reached: lift one with `slipstream peers unban`"
     )]
@@ -50,7 +50,7 @@ pub enum OrderError {
     /// All places are reserved.
     #[error("no place is free for another peer: raise network.peers_max and start the node again")]
     NoPlace,
-    /// The peer is not one that this node is ordered or configured to dial.
+    /// This node is neither ordered nor configured to dial the peer.
     #[error(
         "this node does not dial {0}: it was never added, or is already removed; `slipstream peers list` shows the dialled peers"
     )]
@@ -194,8 +194,8 @@ mod tests {
         assert!(contacts.removed.is_empty() && a.orders().added.is_empty());
     }
 
-    /// Goal: orders in a hand-written file stay within the bounds of orders: each peer is dialled once, and the node's
-    /// own bans have room beside the operator's.
+    /// Goal: orders in a hand-written file are bounded like all orders: each peer is dialled once, and the node's own
+    /// bans have room too.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn orders_of_a_file_are_bounded() {
         let (b, _) = start(2, &loopback()).await;

@@ -1,4 +1,4 @@
-//! [`Bodies`]: the places of bodies that are being processed, and how long a body may take, depending on its requests.
+//! [`Bodies`]: how many bodies are processed at once, and how long each may take, depending on its requests.
 
 use parking_lot::Mutex;
 use slipstream_fair::{Permit, Permits, Probation};
@@ -7,22 +7,22 @@ use slipstream_rpc::{Caller, Lane, Table};
 use super::{RequestBody, SENDING_SYNC, envelope::Request};
 use crate::listener::{NoPlace, Weight};
 
-/// Maximum number of cheap bodies that are processed at once, each with its answers so far. More wait. The bodies of
-/// one address let those of others pass.
+/// Maximum number of cheap bodies that are processed at once, each with its answers so far. Further bodies wait. The
+/// waiting bodies of one address do not block those of others.
 pub(super) const CHEAP_BODIES_MAX: usize = 32;
-/// The same for costly bodies of sockets, and for those whose only costly calls are searches. As many run as there are
-/// threads; a few more keep these busy. The rest waits here, instead of ahead of HTTP calls in the threads' queue.
-/// Bodies over HTTP have no such bound: each has a place of the listener, and an endless one would make short ones wait
-/// here.
+/// Maximum number of sockets' costly bodies at once, and of those whose only costly calls are searches. Only as many
+/// run as there are threads; a few more keep the threads busy. The rest wait here, instead of ahead of HTTP calls in
+/// the threads' queue. Bodies over HTTP have no such bound. Each has a place of the listener, and under a bound,
+/// endless bodies would make short ones wait here.
 const SOCKET_COSTLY_BODIES_MAX: usize = 8;
 const SOCKET_SEARCH_BODIES_MAX: usize = 8;
-/// The same for bodies that wait for receipts: they need no thread, but wait so long that others would queue behind
-/// them.
+/// Maximum number of bodies that wait for receipts. They need no thread, but wait so long that others would queue
+/// behind them.
 const WAITING_BODIES_MAX: usize = 64;
 /// Maximum number of requests in an array that still counts as cheap: many cheap calls take as long as a costly one.
 pub(super) const CHEAP_REQUESTS_MAX: usize = 32;
 
-/// The places of bodies, by what the bodies request.
+/// The places of bodies, by the kind of their requests.
 pub(super) struct Bodies {
     /// `None` if the number is unlimited.
     pub(super) costly: Option<Permits>,
@@ -70,7 +70,7 @@ impl Bodies {
     }
 }
 
-/// Asks the listener for the places that a call of a weight needs there.
+/// Asks the listener for the places that a call of this weight needs.
 pub(super) type Weigh<'a> = dyn FnMut(Weight) -> Result<Option<Probation>, NoPlace> + Send + 'a;
 
 /// The place of a body that is being processed. A cheap place is released as soon as its body no longer needs it.
@@ -86,7 +86,7 @@ struct State<'a> {
 }
 
 impl<'a> BodyPlace<'a> {
-    /// Creates the standing of a body of this weight, still without a place.
+    /// Creates the state of a body of this weight, which has no place yet.
     pub(super) fn new(bodies: &'a Bodies, weight: Weight, weigh: Box<Weigh<'a>>) -> BodyPlace<'a> {
         BodyPlace { bodies, state: Mutex::new(State { place: None, weight, weigh }) }
     }

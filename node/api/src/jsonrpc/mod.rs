@@ -33,8 +33,8 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(25);
 const ID_SHOWN_MAX: usize = 1 << 10;
 /// Maximum bytes of long answers that are being built or sent: some of the largest blocks with their receipts.
 const OUTGOING_BYTES_MAX: usize = 128 << 20;
-/// How long a body's answer is delayed if one of its answers found no room. Building a long answer is costly, and this
-/// one was wasted. A client that retries at once would have it built again and again.
+/// How long a body's answer is delayed if one of its answers found no room. Building a long answer is costly, and that
+/// answer was wasted. A client that retries at once would make the node build it again and again.
 const NO_ROOM_PAUSE: Duration = Duration::from_secs(2);
 /// "Request timed out", with geth's number.
 const TIMED_OUT_CODE: i32 = -32002;
@@ -109,7 +109,7 @@ impl JsonRpc {
     }
 
     /// The answer to an HTTP body, or to a message of a socket; `None` for notifications alone. Calls `begins` when the
-    /// body has its place and work starts: until then nothing is lost if the caller is sent away.
+    /// body has its place and work starts: until then, nothing is lost if the connection is dismissed.
     pub(super) async fn handle(
         &self,
         caller: impl Into<Caller>,
@@ -120,8 +120,8 @@ impl JsonRpc {
         self.handle_weighed(caller, |_| Ok(None), begins, body).await.unwrap_or_default()
     }
 
-    /// The same with a check of how long the body may take: `weigh` grants or denies that, possibly on probation. It is
-    /// asked again if the body turns out to be long.
+    /// Like [`JsonRpc::handle`], with a check of how long the body may take: `weigh` grants or denies that time,
+    /// possibly on probation. `weigh` is called again if the body turns out to be long.
     pub(super) async fn handle_weighed(
         &self,
         caller: impl Into<Caller>,
@@ -143,7 +143,7 @@ impl JsonRpc {
         let only_waits = weight == Weight::Waits && asked.requests().len() == 1;
         let may_be_many = weight == Weight::Short || only_waits;
         if let Some(listening) = caller.listening.as_ref().filter(|_| !may_be_many) {
-            // Over HTTP, a connection has only one at a time.
+            // Over HTTP, a connection has only one body at a time.
             let _ = timeout_at(asking.deadline, listening.take_turn()).await;
         }
         // If the deadline passes before a place is free, each request is refused for that reason.
@@ -161,8 +161,8 @@ impl JsonRpc {
         Ok(answer.finish())
     }
 
-    /// How long a body may take: on probation if this caller's history does not show it. The operator's own hosts are
-    /// exempt.
+    /// Returns how long a body may take: on probation if this caller's history does not show that. The operator's own
+    /// hosts are exempt.
     fn weight_for(&self, origin: Origin, asked: &RequestBody<'_>, weight: Weight) -> Weight {
         let is_open = |lane| origin.is_stranger() && !self.table.is_known_long(lane, origin);
         if asked.open_lane(&self.table).is_some_and(is_open) { Weight::Probation } else { weight }
@@ -293,7 +293,7 @@ impl JsonRpc {
     }
 
     /// Calls the method. If it turns out to read a large batch or to have a long answer, it restarts on other threads
-    /// and from another place.
+    /// and with another place.
     async fn call_table(&self, call: &Call<'_>, asking: RequestContext<'_, '_>) -> Option<Reply> {
         let caller = asking.caller;
         let reply = self.table.call(caller.clone(), &call.method, call.params).await?;

@@ -328,7 +328,7 @@ async fn endless_bodies_of_many_addresses_make_no_short_call_wait() {
     flood.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// Goal: one address that requests as much as it can delays another by no more than a place of its own.
+/// Goal: however many endless calls one address makes, a call of another address finds a thread.
 #[tokio::test]
 async fn one_address_does_not_take_all_threads() {
     let server = Arc::new(server());
@@ -373,8 +373,8 @@ async fn sockets_leave_threads_to_http() {
     flood.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// Goal: an answer that was built and found no room comes later, so that an immediate retry does not rebuild it again
-/// and again.
+/// Goal: the refusal of an answer that found no room is delayed. So an immediate retry does not make the node build the
+/// answer again and again.
 #[tokio::test]
 async fn who_found_no_room_waits() {
     let server = server();
@@ -434,7 +434,7 @@ impl Disk for SlowDisk {
 }
 
 /// Goal: bodies that send transactions wait for a slow disk without a place. Cheap requests are answered meanwhile, and
-/// all that wait share two syncs. No transaction is acknowledged before.
+/// all that wait share two syncs. No transaction is acknowledged before its sync.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_waits_for_the_disk_has_no_place() {
     const SENT: u64 = 4 * CHEAP_BODIES_MAX as u64;

@@ -1,11 +1,11 @@
-//! The TCP side of the API. It is bound before anything else is touched, and holds at most a fixed number of
-//! connections. An idle connection may lose its place.
+//! The TCP side of the API. The listener is bound before the node touches anything else, and holds at most a fixed
+//! number of connections. An idle connection may lose its seat.
 //!
 //! Places for requests are scarce; connections are not. Each new connection gets a seat. When all seats are taken, the
 //! connection that has been idle longest is dismissed. Calls are counted separately, once they are read completely:
 //! some seats always remain for `/health` and `/metrics`, whatever callers do. Some call places always remain for short
-//! calls. Each address has its own limit, and strangers leave some seats to this machine and to the hosts that the
-//! operator named.
+//! calls. Each address has its own limit. Some seats are reserved for this machine and for the hosts that the operator
+//! named.
 
 mod connection;
 mod seats;
@@ -83,7 +83,7 @@ impl SeatedListener {
             listener,
             seats: Seats::new(limits),
             vouched,
-            // They use file descriptors that were counted with the seats.
+            // Waiting connections use file descriptors that were counted with the seats.
             waiting: Waiting {
                 max: WAITING_MAX.min((limits.calls + limits.spare) / 2),
                 ..Waiting::default()
@@ -131,8 +131,8 @@ impl axum::serve::Listener for SeatedListener {
                 Err(is_one_leaving) => is_one_leaving,
             };
             let patience = self.waiting.patience();
-            // While seats become free, connections stay in the kernel's queue until their turn. Otherwise they are
-            // accepted to find the operator's hosts.
+            // While seats become free, connections stay in the kernel's queue until their turn. Otherwise the listener
+            // accepts connections to find the operator's hosts among them.
             let may_accept = self.waiting.newcomers.len() < self.waiting.max || !is_one_leaving;
             tokio::select! {
                 accepted = accept(&self.listener, self.resumes), if may_accept => match accepted {
@@ -158,7 +158,7 @@ async fn accept(listener: &TcpListener, from: Instant) -> io::Result<(TcpStream,
     listener.accept().await
 }
 
-/// Connections without a seat, in order of arrival. Those that are dropped are closed.
+/// Connections without a seat, in order of arrival. Dropping one closes it.
 struct Waiting<S> {
     newcomers: Vec<Newcomer<S>>,
     max: usize,
@@ -199,7 +199,7 @@ impl<S> Waiting<S> {
     }
 
     /// Seats the first connection that gets a seat, the operator's hosts before others. Otherwise returns whether a
-    /// connection was leaving when the seat was requested: one that has left since then has made room.
+    /// connection was leaving when the seat was requested: if it has left since then, a seat is free.
     fn seat_one(&mut self, seats: &Arc<Seats>) -> Result<(Seat, S, SocketAddr), bool> {
         let mut is_one_leaving = false;
         for strangers in [false, true] {

@@ -1,5 +1,5 @@
-//! `GET /`: a page for people, which shows the data of `/v1/status` and `/v1/events`. The program contains all its
-//! files, and browsers are told to refuse every other source.
+//! `GET /`: a page for people, which shows the data of `/v1/status` and `/v1/events`. The program contains all files of
+//! the page. A policy makes browsers refuse every other source.
 //!
 //! ```text
 //!  page.js (requests, listens) ─▶ sections.js (what is shown) ─▶ dom.js (how), text.js (in which words)

@@ -1,4 +1,4 @@
-//! [`SessionEnd`]: why a socket is closed, for its client and for the metrics, and for no one else.
+//! [`SessionEnd`]: why a socket is closed. Only its client and the metrics learn the reason.
 
 use slipstream_rpc::SubscriptionError;
 use tokio_tungstenite::tungstenite::{

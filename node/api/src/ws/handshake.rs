@@ -1,7 +1,7 @@
 //! [`Handshake`]: how a connection becomes a WebSocket (RFC 6455, 4.2). A node offers neither extensions nor
 //! subprotocols.
 //!
-//! It is implemented here and not by `axum`, whose sockets send each message as one frame: see
+//! The handshake is implemented here and not by `axum`, whose sockets send each message as one frame: see
 //! [`Outbox`](super::outbox::Outbox).
 
 use axum::{

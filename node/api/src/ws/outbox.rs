@@ -3,7 +3,7 @@
 //! Answers and news are produced only while there is room. So the queue never holds more than its limit plus the
 //! messages in progress when it filled up. Answers above 64 KiB also hold their share of the budget for all answers
 //! until they are written. They are sent as several frames. Each frame is copied into a buffer that stays with the
-//! socket and is as long as its longest frame so far.
+//! socket and is as long as the socket's longest frame so far.
 
 use std::collections::VecDeque;
 
@@ -132,7 +132,7 @@ impl Outbox {
             for frame in frames(&text) {
                 sink.feed(Message::Frame(frame)).await?;
             }
-            // Its share is released only when it is written.
+            // The message's share is released only once the message is written.
             held.push(text);
         }
         if bytes > 0 {

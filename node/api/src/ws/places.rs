@@ -21,7 +21,7 @@ use super::thread::Thread;
 
 /// The part of the connections that may be sockets, as a divisor: the others are left to HTTP.
 const CONNECTIONS_SHARE: usize = 2;
-/// The part of the sockets that strangers leave to the operator's own hosts, as a divisor.
+/// The part of the sockets that is reserved for the operator's own hosts, as a divisor.
 const RESERVED_SHARE: usize = 8;
 
 /// All sockets of the API.
@@ -73,8 +73,9 @@ impl Sockets {
         self.are_pages_welcome
     }
 
-    /// A place for a socket of this owner. If all are taken, a socket of the address with most sockets is closed for
-    /// it. An owner that already has as many is refused, and the operator's sockets always stay.
+    /// Returns a place for a socket of this owner. If all are taken, a socket of the address with most sockets is
+    /// closed for it. An owner that would then have as many sockets as that address is refused. The operator's sockets
+    /// always stay.
     pub(super) fn take(self: &Arc<Self>, owner: Origin) -> Option<SocketPlace> {
         let mut taken = self.taken.lock();
         let own = taken.places.values().filter(|one| one.owner == owner).count();
@@ -140,8 +141,8 @@ impl Sockets {
 }
 
 impl TakenSockets {
-    /// The socket whose last request is oldest, of the stranger that has most sockets and more than the newcomer would
-    /// have.
+    /// The socket with the oldest last request, among the sockets of the stranger that has most. `None` unless that
+    /// stranger has more sockets than the newcomer would have.
     fn least_missed(&self, newcomer: Origin, own: usize) -> Option<u64> {
         let mut counts = HashMap::<Origin, usize>::new();
         self.places.values().for_each(|one| *counts.entry(one.owner).or_default() += 1);

@@ -28,8 +28,8 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{end::SessionEnd, handshake::Socket, outbox::Outbox, places::SocketPlace};
 use crate::{Api, listener::Seat};
 
-/// Maximum number of messages of one socket that run at once; more wait in the kernel. A message that waits for a
-/// receipt delays few others.
+/// Maximum number of messages of one socket that run at once; further messages wait in the kernel. A message that waits
+/// for a receipt delays few others.
 const CALLS_MAX: usize = 8;
 /// How often a waiting call checks for a free place.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -211,7 +211,7 @@ impl Session {
         work: &mut Work,
     ) -> Option<SessionEnd> {
         work.news = None;
-        // There may be more news or none; the check is cheap.
+        // The next check is cheap, whether or not there is more news.
         work.is_due = true;
         match made {
             Ok(Ok(step)) => {

@@ -1,8 +1,8 @@
 //! [`LogFile`]: a log file that is rotated by size: `PATH` becomes `PATH.1`, the former `PATH.1` becomes `PATH.2`, and
 //! the oldest is deleted.
 //!
-//! A failure here costs lines, which the queue counts. The next lines are the next attempt; nothing waits for it. A
-//! file stays within its limit, even if earlier files cannot be renamed.
+//! A failure here costs lines, which the queue counts. The next lines are the next attempt to write; nothing waits for
+//! that. A file stays within its limit, even if earlier files cannot be renamed.
 
 use std::{
     ffi::OsString,
@@ -104,7 +104,7 @@ impl LogFile {
         if self.files_kept == 0 {
             fs::remove_file(&self.path)?;
         }
-        // These are left from a configuration that kept more.
+        // These files are left from a configuration that kept more.
         let surplus = (self.files_kept + 1..).map(|number| self.earlier(number));
         surplus.take_while(|path| fs::remove_file(path).is_ok()).for_each(drop);
         append(&self.path)

@@ -121,8 +121,8 @@ impl Log {
         self.0.recent.text()
     }
 
-    /// Lines that were dropped because a queue was full, plus at most those of failed writes. A line lost for both
-    /// standard error and the file counts twice.
+    /// The number of lines that were dropped because a queue was full, plus all lines of failed writes, some of which
+    /// may have been written. A line lost for both standard error and the file counts twice.
     pub fn lines_lost(&self) -> u64 {
         self.queues().map(Queue::lines_lost).sum()
     }

@@ -43,7 +43,8 @@ impl Queue {
         Ok(queue)
     }
 
-    /// Lines that were dropped because the queue was full, plus at most those of failed writes.
+    /// The number of lines that were dropped because the queue was full, plus all lines of failed writes, some of which
+    /// may have been written.
     pub(super) fn lines_lost(&self) -> u64 {
         self.0.waiting.lock().lost
     }

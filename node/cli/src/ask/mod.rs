@@ -109,8 +109,8 @@ pub(super) fn order(
     open(node, path, TIMEOUT, answer)
 }
 
-/// Follows the stream at a path until it ends, with extra header lines in the request. A read fails after `silence_max`
-/// without data; so does the head.
+/// Follows the stream at a path until it ends, with extra header lines in the request. The head must arrive within
+/// `silence_max`. From then on, a read fails after `silence_max` without data.
 pub(super) fn follow(
     node: &NodeUrl,
     path: &str,

@@ -10,7 +10,7 @@ use url::Url;
 
 use crate::exit::{CommandFailure, Exit};
 
-/// Shortest path segment that may be a key: many providers put keys there. Names of nodes are shorter.
+/// Shortest path segment that may be a key: many providers put keys into the path. Names of nodes are shorter.
 const KEY_CHARS_MIN: usize = 20;
 /// The replacement for such a segment.
 const HIDDEN: &str = "***";
@@ -39,7 +39,7 @@ impl NodeUrl {
                  hidden because it may hold a secret",
             )
         };
-        // A password may contain an unencoded slash; what follows then looks like a path.
+        // A password may contain an unencoded slash; the rest of the URL then looks like a path.
         if text.contains(['@', '?', '#']) {
             let why = "the URL of a node's API has no user, password, query or fragment; the given URL stays hidden because it may hold a secret";
             return Err(refused(why).into());

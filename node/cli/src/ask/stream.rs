@@ -55,7 +55,7 @@ impl Stream {
     }
 }
 
-/// A connection whose other end cannot hold the program for ever with a byte now and then.
+/// A connection with a deadline: a server that sends a byte now and then cannot hold the program for ever.
 pub(crate) struct Timed {
     tcp: TcpStream,
     end: StreamEnd,
@@ -116,7 +116,7 @@ fn connect(address: &NodeUrl, patience: Duration) -> io::Result<TcpStream> {
 }
 
 /// Trusts the certificates that this machine trusts, as an archive's client does, or those that SSL_CERT_FILE names.
-/// They are loaded once, because that takes many files.
+/// The certificates are loaded once, because loading reads many files.
 fn config() -> Result<Arc<ClientConfig>, rustls::Error> {
     static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     if let Some(config) = CONFIG.get() {

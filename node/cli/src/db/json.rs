@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use slipstream_types::{BatchHeader, Log, Receipt};
 
 pub(super) fn header_of(header: &BatchHeader) -> Value {
-    // All fields: a new one does not compile until it is shown.
+    // All fields are named: a new field does not compile until it is shown.
     let BatchHeader {
         number,
         parent,

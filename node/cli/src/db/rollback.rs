@@ -37,8 +37,8 @@ pub(crate) fn rollback(args: &RollbackArgs) -> Result<()> {
     })
 }
 
-/// Refuses to roll back below the validator's last vote. A validator that forgets batches it voted on could sign
-/// another outcome of one.
+/// Refuses to roll back below the validator's last vote. A validator that forgets a batch on which it voted could sign
+/// another outcome of that batch.
 fn check_votes(store: &Maintenance, config: &NodeConfig, to: BatchNumber) -> Result<()> {
     let Some(record) = advised(store.record(VOTE_RECORD), config.role)? else { return Ok(()) };
     let voted = voted_up_to(&record).or_fail()?;

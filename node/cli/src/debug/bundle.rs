@@ -12,7 +12,7 @@ use slipstream_base::client_version;
 
 /// Maximum bytes of one part.
 const PART_BYTES_MAX: usize = 4 << 20;
-/// Maximum bytes of all parts: compressed, a tenth of it, which fits in a mail.
+/// Maximum bytes of all parts. Compression leaves a tenth, which fits in a mail.
 const BUNDLE_BYTES_MAX: usize = 32 << 20;
 /// The usual level: it compresses text to a tenth.
 const ZSTD_LEVEL: i32 = 3;

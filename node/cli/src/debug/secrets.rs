@@ -14,7 +14,7 @@ use crate::mask::Mask;
 /// Maximum bytes of an environment: the kernel allows some MiB.
 const ENVIRONMENT_BYTES_MAX: usize = 1 << 20;
 
-/// Returns a mask that hides them. Files that this user cannot read cannot get into the bundle.
+/// Returns a mask that hides these secrets. Files that this user cannot read cannot get into the bundle.
 pub(super) fn mask(config: &NodeConfig, holder: Option<&Holder>) -> Mask {
     let mut mask = Mask::default();
     if let Ok(key) = keys::load(&config.key_file) {
@@ -47,7 +47,7 @@ fn hide_hex(mask: &mut Mask, digits: &str) {
     }
 }
 
-/// Hides the value of a variable whose name marks it as secret, and the password of a URL in any other one.
+/// Hides the value of a variable whose name marks it as secret, and the password of a URL in any other variable.
 fn hide_variable(mask: &mut Mask, name: &str, value: &[u8]) {
     if is_secret(name) {
         mask.hide(value);

@@ -1,5 +1,5 @@
-//! The end of a command: one message about its failure, and the exit code. The code tells whatever started the process
-//! whether another start can help. docs/operations.md has the table.
+//! The end of a command: one message about its failure, and the exit code. From the code, whatever started the process
+//! learns whether another start can help. docs/operations.md has the table.
 
 mod codes;
 
@@ -22,7 +22,7 @@ pub(super) struct CommandFailure {
     text: String,
     help: Option<String>,
     exit: Exit,
-    /// Whether the operator has already read it in the log.
+    /// Whether the log already has the failure.
     told: bool,
 }
 
@@ -104,7 +104,7 @@ fn exit_of(report: &Report) -> Exit {
     report.downcast_ref::<CommandFailure>().map_or(Exit::Failure, |failed| failed.exit)
 }
 
-/// As [`end`], but writes to `to` instead of standard error, and returns the report with the exit code for the end of
+/// Like [`end`], but writes to `to` instead of standard error. Returns the report with the exit code, for the end of
 /// the program.
 pub(super) fn tell(report: &Report, to: impl Write) -> Report {
     let exit = show(report, to);

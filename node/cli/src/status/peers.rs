@@ -19,13 +19,13 @@ use slipstream_sync::{
 use super::units::duration;
 use crate::rows::Rows;
 
-/// Milliseconds from 1970 to the year 9999, the last one with four digits.
+/// Milliseconds from 1970 to the year 9999, the last year with four digits.
 const YEAR_9999_MS: u64 = 253_370_764_800_000;
 
 /// Maximum number of reasons of a score that are shown, newest first: the rest is in the JSON.
 const REASONS_SHOWN: usize = 5;
 
-/// Describes the connected peers, the expected ones, and why one is missing.
+/// Describes the connected peers, the expected ones, and why an expected peer is missing.
 pub(crate) fn describe(rows: &mut Rows, status: &NodeStatus) {
     rows.add("peers", Some(status.peers.len().to_string()));
     for peer in &status.peers {
@@ -98,7 +98,7 @@ fn exchange(exchange: &PeerExchangeStatus) -> String {
     format!("{} of {outbound_max} chosen, {reached} reached and {heard} heard of; {told}", chosen.len())
 }
 
-/// Describes a configured peer with its state, and without a connection the reason.
+/// Describes a configured peer: its state, and the reason if it is not connected.
 fn configured(peer: &ConfiguredPeerStatus) -> String {
     let added = if peer.added { " (added)" } else { "" };
     let mut text = named(peer.name.as_ref(), format_args!("{} {}{added}", peer.peer, peer.state.name()));
@@ -107,7 +107,7 @@ fn configured(peer: &ConfiguredPeerStatus) -> String {
     }
     let Some(problem) = &peer.problem else { return text };
     if peer.state == ContactKind::Banned {
-        // The ban itself has its end.
+        // The line about the ban shows when it ends.
         return format!("{text}: {problem}");
     }
     let next = match peer.next_attempt_ms {

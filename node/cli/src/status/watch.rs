@@ -84,8 +84,8 @@ fn draw(text: &str) -> Result<()> {
     written.map_err(OutputError::from).or_fail()
 }
 
-/// The escape sequences that draw at most `rows_max` lines: from the upper left corner, without line wrapping, and with
-/// all remains wiped.
+/// The escape sequences that draw at most `rows_max` lines, from the upper left corner and without line wrapping. They
+/// also wipe the remains of the previous text.
 fn frame(text: &str, rows_max: usize) -> String {
     let mut frame = String::from("\x1b[?7l\x1b[H");
     for line in plain(text).lines().take(rows_max) {

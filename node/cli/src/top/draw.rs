@@ -19,7 +19,7 @@ use crate::status::{
 
 /// The width from which the sections form two columns.
 const WIDE: u16 = 150;
-/// Columns between the two.
+/// The blank columns between the two columns of sections.
 const GAP: u16 = 2;
 /// Maximum number of lines of faults, so that the rest stays visible.
 const WRONG_MAX: usize = 6;

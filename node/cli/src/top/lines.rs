@@ -30,7 +30,7 @@ impl Lines {
         self.styled(name, value, Style::new());
     }
 
-    /// The same in a style.
+    /// Like [`Lines::fact`], in a style.
     pub(super) fn styled(&mut self, name: &str, value: Option<String>, style: Style) {
         let Some(value) = value else { return };
         for (index, part) in wrapped(&value, self.width.saturating_sub(NAME_WIDTH)).into_iter().enumerate() {

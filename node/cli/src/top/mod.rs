@@ -91,7 +91,8 @@ pub(super) fn top(args: &TopArgs) -> Result<()> {
     shown.map_err(OutputError::from).or_fail()
 }
 
-/// Runs `work` on a thread. The end does not wait for it: it may be waiting for an answer, and holds nothing.
+/// Runs `work` on a thread. The command's end does not wait for this thread, which may be waiting for an answer and
+/// holds nothing.
 fn beside(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
     let spawned = thread::Builder::new().name(name.into()).spawn(work);
     spawned.map(drop).map_err(|source| NodeError::Io { action: "start a thread", source }).or_fail()
@@ -157,7 +158,7 @@ struct View {
     seen: Option<(Box<NodeStatus>, Instant)>,
     /// Why the last reading failed.
     trouble: Option<String>,
-    /// In percent of a core, between the last two readings.
+    /// The node's CPU use in percent of a core, between the last two readings.
     cpu_percent: Option<f64>,
     /// The rates of the last readings, oldest first.
     rates: VecDeque<u64>,

@@ -58,7 +58,7 @@ pub(super) fn send(chain: &Chain, key: &SigningKey, to: Address, input: Bytes) -
     let transaction = TxEip1559 {
         chain_id: chain.status.chain_id,
         nonce: nonce.to(),
-        // The batch that includes it may have a longer list than the estimate saw.
+        // When the call is executed, the list of validators may be longer than it was for the estimate.
         gas_limit: gas.to::<u64>().saturating_add(gas.to::<u64>() / 4),
         // The base fee changes only with forks; the caps leave room for a higher tip than suggested.
         max_fee_per_gas: price.saturating_mul(2),

@@ -87,7 +87,8 @@ fn at_rest() -> (Chain, Running) {
 }
 
 /// Goal: a node that starts from a waypoint above the newest snapshot, by peers or by files, is complete. It serves
-/// newcomers in turn: one that knows only the waypoint it reports, and one with a genesis file and a future waypoint.
+/// newcomers in turn: one that knows only the waypoint that this node reports, and one with a genesis file and a future
+/// waypoint.
 #[test]
 fn a_node_born_from_a_snapshot_is_whole_and_introduces_others() {
     let (chain, validator) = served();

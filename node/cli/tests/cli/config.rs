@@ -25,7 +25,7 @@ fn with_variable(name: &str, value: &str, args: &[&str]) -> (i32, String) {
 }
 
 /// Goal: a value from the environment or the command line reaches every command, in the documented order. A mistake in
-/// one is named, and nothing starts.
+/// such a value is named, and nothing starts.
 #[test]
 fn variables_and_flags_stand_above_the_file() {
     let chain = Chain::new();

@@ -27,8 +27,8 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Goal: each command on a damaged store reports it with its exit code, and leaves every file unchanged. Once repaired,
-/// the store opens.
+/// Goal: each command on a damaged store reports the damage with the exit code for it, and leaves every file unchanged.
+/// Once repaired, the store opens.
 #[test]
 fn commands_refuse_a_damaged_store_and_leave_it_alone() {
     let chain = Chain::new();

@@ -33,8 +33,8 @@ fn try_exchange_on(mut stream: TcpStream, head: &str, body: &str) -> io::Result<
     Ok((head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned()))
 }
 
-/// Goal: a client that requests much and reads nothing does not delay a node's end. Its connection is cut, and with it
-/// its hold on the store.
+/// Goal: a client that requests much and reads nothing does not delay a node's end. Its connection is cut, and so
+/// releases the store.
 #[test]
 fn a_reader_that_takes_nothing_does_not_hold_the_end_up() {
     let chain = Chain::new();

@@ -278,7 +278,7 @@ fn a_running_node_answers_for_its_directory() {
     node.stop();
 }
 
-/// Goal: commands leave a directory alone that is in use, and say what is not possible yet.
+/// Goal: commands leave a directory unchanged while it is in use, and say what is not possible yet.
 #[test]
 fn snapshot_commands_refuse_with_a_reason() {
     let chain = Chain::new();
@@ -327,7 +327,7 @@ fn predeploys_are_added_to_a_genesis() {
     assert_eq!(fs::read(&whole).unwrap(), fs::read(&again).unwrap());
 }
 
-/// Goal: a genesis file gets the rule in addition to its content, and not twice.
+/// Goal: the rule is added to a genesis file once, and the rest of the file stays.
 #[test]
 fn unprotected_transactions_are_admitted_by_a_genesis() {
     let chain = Chain::new();

@@ -208,7 +208,7 @@ fn says(chain: &Chain, text: &str) -> bool {
     fs::read_to_string(chain.path("log")).unwrap().contains(text)
 }
 
-/// Goal: the same while the node stops.
+/// Goal: a second signal ends the process even while the node stops.
 #[test]
 fn a_second_signal_stops_a_stop_at_once() {
     let chain = Chain::new();

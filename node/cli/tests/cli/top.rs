@@ -90,7 +90,7 @@ fn top_draws_and_gives_the_terminal_back() {
 }
 
 /// Goal: a browser gets the page and its files, each with its type and with the policy that keeps others out. JSON-RPC
-/// keeps its place.
+/// stays at its path.
 #[test]
 fn the_page_and_its_files_are_served() {
     let chain = Chain::new();

@@ -1,16 +1,17 @@
 //! [`Permits`]: a fixed number of places, shared fairly by the addresses that request them.
 //!
 //! A semaphore serves requests in order of arrival, so that one caller with many requests takes everything. Here an
-//! address holds at most half as many places as it leaves free ([`Origin::may_take`]). A place that becomes free goes
-//! to the address that holds the fewest.
+//! address that holds a place gets another only if it then leaves free twice as many as it holds
+//! ([`Origin::may_take`]). A place that becomes free goes to the address that holds the fewest.
 //!
-//! Places for work ([`Permits::metered`]) also track the load of each address. Among addresses that hold equally many,
-//! the one with the shorter work comes first, then the one with less use in the recent past. A quarter of the places is
-//! left to addresses that used little. Work that turns out to be long releases its place and continues in a place for
-//! long work ([`Permit::lengthen`]), if one is free. So a short call does not wait for the long calls of many.
+//! Places for work ([`Permits::metered`]) also track the load of each address. Among addresses that hold equally many
+//! places, the address with the shorter work comes first. Further ties go to the address with less recent use. A
+//! quarter of the places is left to addresses that used little. Work that turns out to be long releases its place and
+//! continues in a place for long work ([`Permit::lengthen`]), if one is free. So a short call does not wait for the
+//! long calls of many addresses.
 //!
-//! If no place for long work is free, the work keeps its own. A quarter of the places must still keep becoming free:
-//! they admit only work on probation, which ends when it is long ([`Permit::settle`]). Otherwise a stream of new
+//! If no place for long work is free, the work keeps its own place. A quarter of the places must still keep becoming
+//! free: they admit only work on probation, which ends when it is long ([`Permit::settle`]). Otherwise a stream of new
 //! addresses, each with little use, could take them all.
 
 use std::{
@@ -55,7 +56,7 @@ struct State {
     /// The number of places of each address that has any.
     taken: HashMap<Origin, usize>,
     next: u64,
-    /// In order of arrival.
+    /// The queued requests, in order of arrival.
     waiting: BTreeMap<u64, (PermitRequest, oneshot::Sender<()>)>,
 }
 
@@ -73,7 +74,7 @@ struct Use {
     /// Seconds of recent use, as of `at`.
     seconds: f64,
     at: Instant,
-    /// The typical duration of its work in seconds.
+    /// The typical duration of the address's work, in seconds.
     typical: f64,
 }
 
@@ -87,7 +88,7 @@ impl State {
         self.used.get(&origin).map_or(0.0, |used| faded(used, now))
     }
 
-    /// The expected duration of its next piece of work, in seconds.
+    /// The expected duration of the address's next piece of work, in seconds.
     fn typical(&self, origin: Origin) -> f64 {
         self.used.get(&origin).map_or(UNKNOWN.as_secs_f64(), |used| used.typical)
     }
@@ -113,8 +114,8 @@ impl State {
         }
     }
 
-    /// Whether its recent work took long. This expires, because an address must be able to show that its work is short
-    /// now. It cannot do so while long work finds no place.
+    /// Whether the address's recent work took long. The answer expires: otherwise an address whose long work finds no
+    /// place could never show that its work is short now.
     fn is_known_long(&self, origin: Origin, now: Instant) -> bool {
         let is_fresh = |used: &&Use| now.saturating_duration_since(used.at) < HALF_LIFE;
         self.used.get(&origin).filter(is_fresh).is_some_and(|used| used.typical > UNKNOWN.as_secs_f64())
@@ -174,8 +175,8 @@ impl State {
     }
 
     /// Grants free places to waiting requests. The trusted come first, then the address that holds the fewest. Ties go
-    /// to the shortest work, in units of [`UNKNOWN`], then to the least use, in quarters of a second, then to the first
-    /// arrival.
+    /// to the shortest work, in units of [`UNKNOWN`]. Further ties go to the least use, in quarters of a second, and
+    /// then to the first arrival.
     fn grant(&mut self, now: Instant) {
         loop {
             let waiting = self.waiting.iter().filter(|(_, (asked, _))| self.may_take(*asked, now));
@@ -194,7 +195,7 @@ impl State {
     }
 }
 
-/// The remainder, by now, of seconds that were recorded earlier.
+/// The recorded seconds of use, decayed to `now`.
 fn faded(used: &Use, now: Instant) -> f64 {
     let halves = now.saturating_duration_since(used.at).as_secs_f64() / HALF_LIFE.as_secs_f64();
     used.seconds * (-halves).exp2()
@@ -235,7 +236,7 @@ impl Permits {
         self.wait(PermitRequest { origin, on_probation: false }).await
     }
 
-    /// The same for work on probation, which may also use places that long work must leave free.
+    /// Like [`Permits::take`], for work on probation, which may also use places that long work must leave free.
     pub(crate) async fn take_on_probation(&self, origin: Origin) -> Permit {
         self.wait(PermitRequest { origin, on_probation: true }).await
     }
@@ -328,8 +329,8 @@ impl Permit {
         Duration::try_from_secs_f64(state.used(self.asked.origin, now)).unwrap_or_default()
     }
 
-    /// Whether the work may take as long as it needs. On probation it may only if enough other places keep becoming
-    /// free.
+    /// Whether the work may take as long as it needs. Work on probation may do so only if enough other places keep
+    /// becoming free.
     pub(crate) fn settle(&mut self) -> bool {
         if self.asked.on_probation {
             let mut state = self.places.0.lock();

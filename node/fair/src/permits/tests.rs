@@ -189,7 +189,8 @@ async fn work_on_probation_finds_places_beside_endless_work() {
     assert_eq!((state.free, state.free_long, state.staying, state.taken.len()), (8, 4, 0, 0));
 }
 
-/// Goal: an address is known for long work once that has ended, and no longer after a while without any.
+/// Goal: an address is known for long work once such work has ended. It is no longer known after a while without long
+/// work.
 #[tokio::test(start_paused = true)]
 async fn long_work_is_remembered_for_a_while() {
     let places = Permits::metered(2, 1);

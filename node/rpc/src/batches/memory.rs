@@ -87,7 +87,7 @@ impl<T> WeighedAnswer<T> {
 }
 
 impl<T> WeighedAnswer<Option<T>> {
-    /// The same answer, if it is `Some`.
+    /// The answer with its memory, if the answer is `Some`.
     pub(crate) fn transpose(self) -> Option<WeighedAnswer<T>> {
         Some(WeighedAnswer { answer: self.answer?, share: self.share })
     }

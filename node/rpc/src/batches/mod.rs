@@ -28,8 +28,8 @@ use super::{
     senders::{KnownSenders, Senders},
 };
 
-/// Memory for small and for large receipts and bodies. The budget for large ones fits one of the longest at a time
-/// while it is unpacked. The budgets bound the data that callers can make this node unpack at once, however many
+/// Memory for small and for large receipts and bodies. The budget for large ones has room for one part of the maximum
+/// size while it is unpacked. The budgets bound the data that callers can make this node unpack at once, however many
 /// callers there are.
 const RECEIPTS: [Budget; 2] = [
     Budget { open_bytes_max: 64 << 20, kept_bytes_max: 32 << 20 },
@@ -39,12 +39,12 @@ const BODIES: [Budget; 2] = [
     Budget { open_bytes_max: 48 << 20, kept_bytes_max: 24 << 20 },
     Budget { open_bytes_max: 48 << 20, kept_bytes_max: 16 << 20 },
 ];
-/// The same for answers under construction. A longer answer is refused: it could not be sent.
+/// Memory for small and for large answers under construction. A longer answer is refused: it could not be sent.
 const ANSWERS_BYTES_MAX: [usize; 2] = [32 << 20, 128 << 20];
 /// Maximum memory of an answer that is built on a thread for short work.
 const SMALL_ANSWER_BYTES_MAX: usize = 2 << 20;
-/// Memory of a log in an answer and its text, without the log's data; and of a receipt or a transaction. Each byte of
-/// data is held once raw and again as text, which grows by doubling.
+/// The memory that a log takes in an answer and its text, without the log's data. Then the memory of a receipt or a
+/// transaction. Each byte of data is held raw and again as text, which grows by doubling.
 const ANSWER_LOG_BYTES: usize = 1 << 10;
 const ANSWER_ITEM_BYTES: usize = 2 << 10;
 const ANSWER_DATA_FACTOR: usize = 5;
@@ -55,7 +55,7 @@ pub(crate) struct Reader<'a> {
     leash: Option<&'a Leash>,
     /// Whether it may open large batches: true for low-priority threads and for the node itself.
     is_long: bool,
-    /// Whether what it opens is likely to be requested again.
+    /// Whether the parts it opens are cached, because others are likely to request them again.
     keeps: bool,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Reader<'a> {
         Reader { leash: Some(leash), is_long: true, keeps: true }
     }
 
-    /// The same for a reader that scans many batches.
+    /// A reader on a low-priority thread that scans many batches. The parts it opens are not cached.
     pub(super) fn passing(leash: &'a Leash) -> Reader<'a> {
         Reader { keeps: false, ..Reader::long(leash) }
     }
@@ -93,7 +93,7 @@ pub(crate) enum BatchParts {
     Both,
 }
 
-/// A batch with the requested ones of its stored parts.
+/// A batch with the stored parts that were requested.
 #[derive(Clone)]
 pub(crate) struct Batch {
     pub(crate) header: BatchHeader,
@@ -102,7 +102,7 @@ pub(crate) struct Batch {
     body: Option<Arc<OpenPart<OpenBody>>>,
     receipts: Option<Arc<OpenPart<OpenReceipts>>>,
     senders: Arc<Senders>,
-    /// Senders that are known from elsewhere.
+    /// Senders that were recovered elsewhere.
     met: Option<Arc<MetSenders>>,
     /// Set if a requested part has not arrived yet.
     to_come: Option<PendingBackfill>,
@@ -130,7 +130,7 @@ impl Batch {
         self
     }
 
-    /// Whether it has no transactions.
+    /// Whether the batch has no transactions.
     pub(crate) fn is_empty(&self) -> bool {
         self.header.tx_count == 0
     }
@@ -238,7 +238,7 @@ fn not_stored(what: &'static str, number: BatchNumber, to_come: Option<PendingBa
 }
 
 impl Batches {
-    /// Creates the cache; senders in `met` are not recovered again. `backfills` is whether missing history arrives
+    /// Creates the cache; senders in `met` are not recovered again. `backfills` says whether missing history arrives
     /// later.
     pub fn new(store: Store, met: Arc<MetSenders>, backfills: bool) -> Batches {
         Batches {
@@ -290,7 +290,7 @@ impl Batches {
             return Ok(Some(Batch::new(header, Some(Body::default()), Some(Receipts::default()))));
         }
         let mut batch = Batch::new(header, None, None).knowing(&self.senders);
-        // Always in this order, to avoid the same deadlock.
+        // Receipts always come before the body: in mixed orders, two readers could wait for each other's memory.
         if parts != BatchParts::Body {
             batch.receipts = self.receipts.get(&self.store, &batch.header, reader)?;
             if batch.receipts.is_none() {

@@ -26,11 +26,11 @@ pub(crate) trait Part: Sized {
 
     fn of(content: Self::Content) -> Self;
 
-    /// The bytes of memory that it uses.
+    /// The bytes of memory that this part uses.
     fn bytes(&self) -> usize;
 }
 
-/// The transactions of a batch, each with its hash once that was requested.
+/// The transactions of a batch. A transaction's hash is computed when it is first requested.
 pub(crate) struct OpenBody {
     pub(crate) body: Body,
     hashes: Box<[OnceLock<B256>]>,

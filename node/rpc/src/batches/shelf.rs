@@ -30,8 +30,8 @@ use crate::errors::RpcError;
 pub(super) const SMALL_BYTES_MAX: usize = 4 << 20;
 /// Maximum number of small parts in the cache; a client that polls receipts is seldom further behind.
 const KEPT_MAX: usize = 32;
-/// How long short work waits for the shelf's lock. A low-priority thread may be suspended while it holds the lock; then
-/// it is faster to open a small part once more.
+/// How long short work waits for the shelf's lock. A low-priority thread may be suspended while it holds the lock.
+/// Opening a small part again is then faster.
 const LOCK_MAX: Duration = Duration::from_millis(1);
 /// How long short work waits for another caller, possibly of low priority, that is opening the part it needs.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -49,7 +49,7 @@ pub(super) struct Budget {
 
 /// The cache that the module describes.
 pub(super) struct Shelf<T> {
-    /// For small parts and for large ones, which never displace small ones.
+    /// One budget for small parts and one for large parts, so that large ones never displace small ones.
     budgets: [Budget; 2],
     memories: [Arc<Memory>; 2],
     state: Mutex<State<T>>,
@@ -235,11 +235,11 @@ impl<T> State<T> {
 
 enum Lookup<'a, T> {
     Open(Arc<OpenPart<T>>),
-    /// The caller must open it.
+    /// The caller must open the part.
     Closed(OpenerTurn<'a, T>),
 }
 
-/// The turn of a caller that opens a part. Others wait for the first such caller, until this is dropped.
+/// The turn of a caller that opens a part. Other callers wait until the first opener's turn is dropped.
 struct OpenerTurn<'a, T> {
     shelf: &'a Shelf<T>,
     number: BatchNumber,

@@ -52,7 +52,7 @@ impl AccountsObject {
         self.into_overrides_beside(&mut OverrideTotals::default())
     }
 
-    /// The same for one of several such objects in a request, which share the limits.
+    /// Like [`AccountsObject::into_overrides`], for one of several objects in a request that share the limits.
     ///
     /// # Errors
     /// As [`AccountsObject::into_overrides`].

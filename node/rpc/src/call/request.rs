@@ -64,8 +64,8 @@ impl CallObject {
         Ok(CallRequest { nonce: None, ..self.into_ordered(chain_id)?.0 })
     }
 
-    /// The same for a call whose position among others matters: it keeps its nonce, and its authorizations as they were
-    /// signed.
+    /// Like [`CallObject::into_request`], for a call whose position among others matters. The call keeps its nonce, and
+    /// its authorizations as they were signed.
     ///
     /// # Errors
     /// As [`CallObject::into_request`].

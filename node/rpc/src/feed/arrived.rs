@@ -4,9 +4,9 @@
 //!  pool ─▶ copied, on a thread of the node's own ─▶ shown, on a low-priority one ─▶ ring ─▶ every subscription, at its own place
 //! ```
 //!
-//! Sockets read here and never in the pool. A low-priority thread serves them, and a thread that adds to the pool would
-//! have to wait for it. Each transaction is formatted once for all listeners, as a hash and in full. A subscription is
-//! a position in the ring. A subscription whose position has left the ring is notified.
+//! Sockets read this ring and never the pool. A low-priority thread serves them, and a thread that adds to the pool
+//! would have to wait for that thread. Each transaction is formatted once for all listeners, as a hash and in full. A
+//! subscription is a position in the ring. A subscription whose position has left the ring is notified.
 
 use std::{
     collections::VecDeque,
@@ -157,14 +157,14 @@ impl RecentArrivals {
         drop(old);
     }
 
-    /// Returns at most `max` hashes as JSON from the number `from` on, and the first one's number; `None` if that has
-    /// left the ring.
+    /// Returns the first hash's number, and at most `max` hashes as JSON, starting at number `from`. Returns `None` if
+    /// `from` has left the ring.
     pub(crate) fn hashes(&self, from: u64, max: usize) -> Option<(u64, Vec<Arc<str>>)> {
         let ring = self.ring.lock();
         ring.part(&ring.hashes, from, max)
     }
 
-    /// The same for full transactions.
+    /// Like [`RecentArrivals::hashes`], for full transactions.
     pub(crate) fn whole(&self, from: u64, max: usize) -> Option<(u64, Vec<Arc<Arrival>>)> {
         let ring = self.ring.lock();
         ring.part(&ring.whole, from, max)

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!  store's head ────▶ the head as JSON ──────────┐
-//!  pool's arrivals ─▶ copied, once in 10 ms ─────┼─▶ told, at low priority ─▶ every socket checks what its subscriptions lack
+//!  pool's arrivals ─▶ copied, once in 10 ms ─────┼─▶ signal, low priority ──▶ every socket checks what its subscriptions lack
 //!  health ──────────▶ checked once a second ─────┘                            └─▶ logs: in the lanes of callers, cached here
 //!                                                                                 for subscriptions with the same criteria
 //! ```
 //!
 //! Subscriptions have no queues. Like a filter, a subscription is a position in the ledger or in the pool's arrivals.
 //! The feed builds a head for each batch, and the JSON of each transaction, once for all listeners, and only while
-//! somebody listens. Work that grows with subscriptions runs in their owners' names.
+//! somebody listens. Work that grows with subscriptions runs on behalf of their owners.
 //!
 //! A low-priority thread serves the sockets and may be suspended at any point for long. It therefore reads neither pool
 //! nor store. The data it reads here is written by another low-priority thread, so no other thread waits for a lock
@@ -56,7 +56,7 @@ const MATCHES_BYTES_MAX: u64 = 8 << 20;
 const KEPT_EXPECTED: usize = 4_096;
 /// The memory of one entry besides its text.
 const KEPT_BYTES: u64 = 128;
-/// The memory for the criteria of all subscriptions, and the part of it that strangers leave to the operator's hosts.
+/// The memory for the criteria of all subscriptions, and the part of it reserved for the operator's hosts.
 const SUBSCRIPTIONS_BYTES_MAX: usize = 16 << 20;
 const SUBSCRIPTIONS_BYTES_RESERVED: usize = SUBSCRIPTIONS_BYTES_MAX / 8;
 
@@ -98,7 +98,7 @@ pub struct Feed {
     heads: Mutex<BTreeMap<BatchNumber, Arc<Head>>>,
     /// The latest arrivals in the pool.
     pub(super) pending: RecentArrivals,
-    /// By batch, and by the id of the criteria.
+    /// Matching logs, by batch and by the id of the criteria.
     pub(super) matches: Cache<(BatchNumber, B256), MatchedLogs, Bytes>,
     waiting: Waiting,
     listeners: [AtomicUsize; SubscriptionKind::ALL.len()],

@@ -18,7 +18,8 @@ use super::Feed;
 /// Transactions that nobody awaits any more are forgotten once they outnumber the others by this many.
 const FORGOTTEN_MAX: usize = 64;
 
-/// The waiting callers, and the signals that wake them. The limits on waiting callers bound it: see `JsonRpc`.
+/// The waiting callers, and the signals that wake them. The limits on waiting callers bound their number: see
+/// `JsonRpc`.
 #[derive(Default)]
 pub(super) struct Waiting {
     count: AtomicUsize,
@@ -30,7 +31,7 @@ pub(super) struct Waiting {
 #[derive(Default)]
 struct ByHash {
     included: HashMap<B256, Weak<CancellationToken>>,
-    /// The number of entries at which those that nobody awaits are removed.
+    /// The number of entries at which the entries that nobody awaits are removed.
     max: usize,
 }
 

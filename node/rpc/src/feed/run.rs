@@ -123,8 +123,8 @@ impl Feed {
         }
     }
 
-    /// Builds the heads after `told` up to `last`, only the latest if there are many. Wakes callers that await
-    /// receipts.
+    /// Builds the heads after batch `told` up to batch `last`; only the latest of them if there are many. Wakes callers
+    /// that await receipts.
     fn make(
         &self,
         context: &RpcContext,
@@ -166,7 +166,7 @@ impl Feed {
             Copied::All(copied) => {
                 let arrivals: Vec<_> = copied.into_iter().map(Arrival::new).collect();
                 if self.whole_listeners.load(Ordering::SeqCst) > 0 {
-                    // A reader that finds one unformatted formats it, and reports the error.
+                    // A reader that finds an unformatted transaction formats it, and reports the error.
                     arrivals.iter().for_each(|arrival| drop(arrival.whole()));
                 }
                 self.pending.push(arrivals);

@@ -12,8 +12,8 @@ use slipstream_types::{Digest, Receipts};
 const PROBES: u32 = 10;
 /// Bytes per distinct entry.
 const ENTRY_BYTES: usize = 2;
-/// The fewest and the most bytes of a filter. The most suits 32,768 entries. A batch with more entries is opened in
-/// vain more often, and one at the ledger's limits nearly always.
+/// The fewest and the most bytes of a filter. The maximum suits 32,768 entries. A batch with more entries is opened in
+/// vain more often, and a batch at the ledger's limits nearly always.
 const BYTES_MIN: usize = 8;
 pub(super) const BYTES_MAX: usize = 2 * 32_768;
 

@@ -4,7 +4,7 @@
 //!  commit ─▶ head moves ─▶ fill: receipts ─▶ bloom ─▶ the open section, in memory ─ 64 batches ─▶ a record of the store
 //! ```
 //!
-//! A section is a record that can be rebuilt. A crash loses the last ones; the next start finds the first missing
+//! A section is a record that can be rebuilt. A crash loses the last sections; the next start finds the first missing
 //! section and continues there. So a store of an earlier release gets its sections in the background. If a filter is
 //! missing, the search opens the batch. The index removes filters of pruned batches section by section, and adds those
 //! of a backfill from the newest section down.
@@ -29,7 +29,7 @@ use crate::errors::RpcError;
 pub(super) const SECTION_BATCHES: u64 = 64;
 /// An upper bound on the largest section's encoding.
 const SECTION_BYTES_MAX: usize = SECTION_BATCHES as usize * (BYTES_MAX + 4) + 1;
-/// Names the record with the first section from which all are built, up to the open one.
+/// The name of the record with a section's number. All sections from that one up to the open one are built.
 const MADE_FROM: &str = "log_blooms_from";
 /// Sections of a backfill that are built before the index returns to the head.
 const SECTIONS_BELOW_MAX: u64 = 4;
@@ -150,8 +150,8 @@ impl LogIndex {
         self.fill_below(first_whole(lowest), stop)
     }
 
-    /// Builds some of the sections that a backfill completed, from the newest down. Sections built before a leap
-    /// already exist.
+    /// Builds some of the sections that a backfill completed, from the newest down. Sections that were built before a
+    /// snapshot or range delta skipped batches already exist.
     fn fill_below(&self, first: u64, stop: &CancellationToken) -> Result<(), RpcError> {
         let mut made = 0;
         while made < SECTIONS_BELOW_MAX && !stop.is_cancelled() {
@@ -194,7 +194,8 @@ impl LogIndex {
                 while missing > first && self.store.record(&name(missing - 1))?.is_none() {
                     missing -= 1;
                 }
-                // With no section to continue from, the sections below date from before a leap, or are pruned.
+                // The index has no section to continue from. The sections below are older than a snapshot or range
+                // delta that skipped batches, or they are pruned.
                 let from = self.store.record(MADE_FROM)?.filter(|_| missing > first);
                 let from = from.and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?)));
                 {

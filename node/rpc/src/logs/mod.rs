@@ -73,7 +73,7 @@ fn all(
             batch,
         ),
     };
-    // A single batch may hold more than one answer fits; then only narrower criteria help.
+    // A single batch may hold more logs than fit in one answer; then only narrower criteria help.
     let advice = match fits.previous().filter(|fits| *fits >= first) {
         Some(fits) => {
             format!(

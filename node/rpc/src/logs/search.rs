@@ -19,8 +19,8 @@ use crate::{
 
 /// The cost of opening a batch, besides its receipts' bytes.
 const OPENING_BYTES: usize = 16 << 10;
-/// The cost of reading a section's filters, and the divisor for their bytes: they are only probed, at an eighth of the
-/// cost of decoding.
+/// The cost of reading a section's filters, and the divisor for their bytes. Filters are only probed, at an eighth of
+/// the cost of decoding.
 const SECTION_COST_BYTES: usize = 1 << 10;
 const LOOKED_AT_SHARE: usize = 8;
 /// The costs of probing one batch's filter for one value, and of reading one header.
@@ -47,7 +47,7 @@ impl Budget {
 #[derive(Clone, Debug)]
 pub(crate) struct Criteria {
     filter: Filter,
-    /// For each constrained position, its entries: the log must have one of them.
+    /// The entries of each constrained position: a log must have one of them.
     entries: Vec<Vec<Entry>>,
 }
 

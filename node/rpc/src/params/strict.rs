@@ -176,7 +176,7 @@ impl Text for BlockNumberOrTag {
             "safe" => Self::Safe,
             "finalized" => Self::Finalized,
             "pending" => Self::Pending,
-            // A block must be named.
+            // An empty text names no block.
             "" => return Err("empty hex string".into()),
             _ => {
                 let number = <u64 as Text>::read(text)?;

@@ -41,8 +41,8 @@ pub(super) fn proof(
     let slots: Vec<B256> = slots.iter().map(|slot| slot.0.0).collect();
     let store = &context.store;
     let head = store.head().map_err(RpcError::from)?.header.number;
-    // The newest certificate up to `head`; that of a batch which only now becomes the head does not count. A node that
-    // catches up may have batches after the certificate that nothing proves yet.
+    // The newest certificate up to `head`. Batches that are committed from now on do not count. While a node catches
+    // up, its newest batches may have no certificate yet.
     let newest = store.certificate_at_or_before(head).map_err(RpcError::from)?;
     let certified = newest.as_ref().map_or(head, |newest| newest.info.number);
     let asked = context.asked(id.unwrap_or_default().0, certified)?;

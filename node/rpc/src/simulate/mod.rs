@@ -22,8 +22,8 @@ use super::{
 
 /// Maximum number of blocks in one request, as in geth; blocks that fill a gap in the numbers count, too.
 const BLOCKS_MAX: u64 = 256;
-/// Maximum bytes that all calls of a request return and log. They stay in memory until the last call is done, and again
-/// as text.
+/// Maximum bytes that all calls of a request return and log. These bytes stay in memory until the last call is done,
+/// and are held again as text.
 const OUTPUT_BYTES_MAX: usize = 4 << 20;
 
 /// The execution APIs' codes for calls that cannot be simulated.
@@ -99,8 +99,8 @@ struct BlockMoment {
 }
 
 impl Tip {
-    /// The places of the next block, preceded by those of empty blocks that fill a gap in the numbers, one second
-    /// apart.
+    /// The number and time of the next block, after those of the empty blocks that fill a gap in the numbers. Empty
+    /// blocks are one second apart.
     fn up_to(&self, number: Option<u64>, time_s: Option<u64>) -> Result<Vec<BlockMoment>, RpcError> {
         let number = number.unwrap_or(self.number.saturating_add(1));
         if number <= self.number {
@@ -125,11 +125,11 @@ impl Tip {
         Ok(places)
     }
 
-    /// The environment of a batch at that place, as on the chain.
+    /// The environment of a batch with the number and time of `place`, as on the chain.
     fn env(&self, chain: &ChainConfig, place: &BlockMoment, proposer: Address) -> BatchEnv {
         let time_ms = place.time_s.saturating_mul(1_000);
         let env = BatchEnv::behind(self.hash, chain, BatchNumber::new(place.number), time_ms, proposer);
-        // Correct even for a time that is too late for milliseconds.
+        // Correct even for a time that is too large in milliseconds.
         BatchEnv { timestamp_s: place.time_s, ..env }
     }
 

@@ -101,7 +101,7 @@ impl BlockStateCalls {
     fn read(self, chain_id: u64, overridden: &mut OverrideTotals) -> Result<BlockAsked, RpcError> {
         let accounts = self.state_overrides.unwrap_or_default().into_overrides_beside(overridden)?;
         let mut block = self.block_overrides.unwrap_or_default().into_overrides()?;
-        // A number that is too high saturates; it is above all that a simulation may have.
+        // A number that is too high saturates, and stays above every number that a simulation may have.
         let number = block.number.take().map(|number| number.saturating_to());
         let time_s = block.timestamp_s.take();
         let calls = self.calls.unwrap_or_default().first;

@@ -124,7 +124,7 @@ impl Table {
         self.context.feed.clone().run(self.context.clone(), shutdown)
     }
 
-    /// Builds the uncached news of a socket, on a thread of a lane and in its owner's name.
+    /// Builds the uncached news of a socket, on a thread of a lane and on the owner's behalf.
     ///
     /// # Errors
     /// If one of the socket's subscriptions cannot continue.

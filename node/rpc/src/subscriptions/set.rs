@@ -26,7 +26,7 @@ const SUBSCRIPTIONS_MAX: usize = 256;
 /// client draw much traffic for little.
 const SUBSCRIPTIONS_ALIKE_MAX: usize = 8;
 
-/// Bytes of a notice besides its result: the rest of its message, and its place in the socket's queue.
+/// Bytes of a notice besides its result: the rest of its message, and its entry in the socket's queue.
 const NOTICE_BYTES: usize = 192;
 
 /// The number of subscriptions, and of notifications, by kind.
@@ -40,7 +40,7 @@ pub struct Tallies {
 
 /// One piece of news for one subscription.
 pub struct Notice {
-    /// Its position.
+    /// The id of the subscription.
     pub id: u128,
     kind: SubscriptionKind,
     /// The result as JSON.
@@ -60,7 +60,7 @@ impl Notice {
 /// The news that one step could produce.
 #[derive(Default)]
 pub struct NewsStep {
-    /// What the subscriptions hear, in order.
+    /// The news for the subscriptions, in order.
     pub notices: Vec<Notice>,
     /// The lane whose thread must continue; `None` if all known news is in the step, or the step is full.
     pub needs: Option<Lane>,
@@ -75,7 +75,7 @@ impl NewsStep {
         NewsStep { bytes_max, ..NewsStep::default() }
     }
 
-    /// Whether the step has room left. Its last notice may exceed the limit.
+    /// Whether the step has room for another notice. The last notice may exceed the limit.
     pub(super) fn has_room(&mut self) -> bool {
         self.is_full |= self.bytes >= self.bytes_max;
         !self.is_full
@@ -112,7 +112,7 @@ struct Subscription {
 #[derive(Default)]
 struct Set {
     all: BTreeMap<u128, Subscription>,
-    /// The subscription that was served last, so that each gets its turn.
+    /// The subscription that was served last. The next step starts after it, so that each gets its turn.
     last: u128,
 }
 
@@ -133,12 +133,12 @@ impl Subscriptions {
         Arc::new(Subscriptions { origin, feed, tallies, set, turns })
     }
 
-    /// Who calls.
+    /// The socket's owner.
     pub fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// Whether nothing is subscribed to.
+    /// Whether the socket has no subscriptions.
     pub fn is_empty(&self) -> bool {
         self.set.lock().all.is_empty()
     }
@@ -161,7 +161,7 @@ impl Subscriptions {
         told.for_each(|one| one.stage = Stage::Active);
     }
 
-    /// The news that needs no thread.
+    /// The news that can be sent without another thread.
     ///
     /// # Errors
     /// If one of the subscriptions cannot continue.
@@ -326,7 +326,8 @@ fn too_much() -> RpcError {
     RpcError::TooMuch(text.into())
 }
 
-/// A subscription whose answer is being built. It is removed if this is dropped before [`PendingSubscription::told`].
+/// A subscription whose answer is being built. Dropping this without [`PendingSubscription::told`] removes the
+/// subscription.
 pub struct PendingSubscription {
     listening: SubscriberSocket,
     id: u128,

@@ -27,7 +27,7 @@ const WHOLE_MAX: usize = 64;
 /// The memory of a subscription besides its criteria.
 pub(super) const SUBSCRIPTION_BYTES: usize = 512;
 
-/// Why a subscription cannot continue, so that its socket is closed.
+/// Why a subscription cannot continue. Its socket is then closed.
 #[derive(Debug, thiserror::Error)]
 pub enum SubscriptionError {
     #[error("you are {0} batches behind: read faster, or subscribe to less")]
@@ -122,7 +122,7 @@ pub(super) enum Watch {
     },
 }
 
-/// What it takes to build texts that are not cached.
+/// The means to build texts that are not cached.
 #[derive(Clone, Copy)]
 pub(super) struct Worker<'a> {
     pub(super) context: &'a RpcContext,
@@ -216,7 +216,7 @@ impl SubscriptionStep<'_> {
             let head = match (self.feed.head(*next), self.worker) {
                 (Some(head), _) => head,
                 (None, None) => {
-                    // Opens a batch, on a thread whose priority is as low as that of the sockets' thread.
+                    // This lane's threads open the batch, with the same low priority as the sockets' thread.
                     self.step.needs(Lane::Searches);
                     break;
                 }

@@ -50,7 +50,7 @@ enum Mode {
     Intersection,
 }
 
-/// The two lists; an empty one matches every address.
+/// The two lists; an empty list matches every address.
 struct Wanted {
     from: HashSet<Address>,
     to: HashSet<Address>,
@@ -94,7 +94,7 @@ fn addresses(list: Option<Addresses>) -> Result<HashSet<Address>, RpcError> {
     Ok(list.first.into_iter().map(|address| address.0).collect())
 }
 
-/// The error for a missing header. It names the batch where headers start again, as a range must begin there.
+/// The error for a missing header. It names the batch where headers start again: a range must begin there or later.
 fn no_header(context: &RpcContext, number: BatchNumber) -> Result<RpcError, RpcError> {
     let (mut missing, mut kept_from) = (number, context.store.head()?.header.number);
     while missing.next() < kept_from {

@@ -1,8 +1,8 @@
 //! Traces: batches that are re-executed under geth's or parity's tracers, and calls that run under them.
 //!
-//! A trace is valid only if each transaction repeats what its receipt says ([`Rerun`]). It needs the state after the
-//! preceding batch, so traces reach as far back as states are kept. The time and memory of one request have their own
-//! limits, and traces have their own threads.
+//! A trace is valid only if each re-executed transaction has the outcome that its receipt records ([`Rerun`]).
+//! Re-execution needs the state after the preceding batch, so traces reach as far back as states are kept. The time and
+//! memory of one request have their own limits, and traces have their own threads.
 
 mod debug;
 mod filter;

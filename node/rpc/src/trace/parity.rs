@@ -84,7 +84,7 @@ pub(super) fn get(
     asker: &CallContext<'_>,
 ) -> RpcResult<Option<LocalizedTransactionTrace>> {
     let (Strict(hash), place): (Hash, AtMost<Strict<u64>, 1_024>) = args(params)?;
-    // No call is deeper.
+    // No call lies that deep.
     if place.len > place.first.len() {
         return Ok(None);
     }

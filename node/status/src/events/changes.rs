@@ -34,7 +34,7 @@ struct SeenStatus {
 }
 
 impl Changes {
-    /// The events since the previous status, with names for keys. The first call only remembers.
+    /// Returns the events since the previous status, with names for keys. The first call only stores its status.
     pub(crate) fn look(&mut self, status: &NodeStatus, names: &Names) -> Vec<Event> {
         let doing = (status.health.state, status.sync.phase);
         let banned = status.sync.peers.iter().filter(|peer| peer.banned);

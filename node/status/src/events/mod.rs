@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  store's head ─────────────────────────────────────▶ Head ──┐
-//!  NodeStatus, once a second ─▶ Changes (differences) ─▶ …  ──┼─▶ Ring ─▶ listeners, each at its own place in it
+//!  NodeStatus, once a second ─▶ Changes (differences) ─▶ …  ──┼─▶ Ring ─▶ listeners, each at its own position
 //! ```
 //!
 //! The ring holds the latest events once for all listeners, bounded in bytes. A listener that is slow, or returns with

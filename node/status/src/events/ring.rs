@@ -15,9 +15,9 @@ const ENTRY_BYTES: usize = 64;
 /// An event in the stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StreamedEvent {
-    /// Its position.
+    /// The event's position.
     pub id: Id,
-    /// Its name.
+    /// The event's name.
     pub name: &'static str,
     /// The event as one line of JSON.
     pub json: Arc<str>,
@@ -181,8 +181,8 @@ mod tests {
         heard.iter().map(number).collect()
     }
 
-    /// Goal: a listener receives events from its start on. One that was away resumes after its last event, and both
-    /// receive the same bytes.
+    /// Goal: a listener receives events from its start on. A listener that was away resumes after its last event, and
+    /// both receive the same bytes.
     #[test]
     fn who_comes_back_goes_on() {
         let ring = Ring::new(7);

@@ -13,7 +13,7 @@ use super::{
     stage, verified,
 };
 
-/// Goal: an archive's manifest is checked against all of it. No object's name covers the signatures.
+/// Goal: the signatures in an archive's manifest are checked, because no object's name covers them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manifest_without_its_quorum_is_refused() {
     let (server, archive, ledger) = stage().await;

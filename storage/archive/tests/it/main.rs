@@ -116,7 +116,7 @@ async fn a_second_export_sends_what_changed() {
     }
 }
 
-/// Goal: an export that its server's death ended leaves no snapshot, and the next one continues with what was sent.
+/// Goal: an export that ends because its server died leaves no snapshot, and the next export uses what was sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_export_goes_on() {
     let (server, archive, ledger) = stage().await;
@@ -136,7 +136,7 @@ async fn an_interrupted_export_goes_on() {
     assert_eq!(verified(&archive, None).await.unwrap(), second.summary);
 }
 
-/// Goal: an import that its server's death ended continues where it was.
+/// Goal: an import that ended because its server died continues where it stopped.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_import_goes_on() {
     let (server, archive, ledger) = stage().await;
@@ -195,8 +195,7 @@ async fn wrong_credentials_are_refused() {
     assert!(!text.contains("another-secret"), "{text}");
 }
 
-/// Goal: no error has what a server repeats of a request: the session token, the id of the key, and the text that was
-/// signed.
+/// Goal: no error quotes the parts of a request that a server repeats: session token, id of the key, and signed text.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_repeats_credentials_is_not_quoted() {
     const CANARY: &str = "QZXcanary";

@@ -106,7 +106,7 @@ async fn no_object_that_may_be_deleted_is_named() {
 }
 
 /// Goal: a damaged manifest is named, and protects what it may name and nothing else; sound snapshots are kept in its
-/// place. It is deleted, with what it named, on request.
+/// place. On request, the manifest is deleted together with what it named.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_damaged_manifest_may_name_stays() {
     let (server, archive, mut ledger) = stage().await;

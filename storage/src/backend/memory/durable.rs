@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-/// Maximum number of writes that wait to be synced. Earlier ones have reached the disk by then, as a system writes back by itself.
-/// Bounds the versions that are kept for a crash.
+/// Maximum number of writes that wait to be synced. Older writes count as on the disk, because a system writes back by
+/// itself. Bounds the versions that are kept for a crash.
 pub(super) const UNSYNCED_MAX: usize = 256;
 
 /// The writes that survive a crash, by sequence number.
@@ -23,7 +23,7 @@ pub(super) enum WritePath {
     Log,
     /// A synced write to the log, with everything before it.
     SyncedLog,
-    /// A file that is linked in: durable by itself, but not what came before it.
+    /// A file that is linked in: it is durable by itself, but the writes before it are not.
     Beside,
 }
 

@@ -26,7 +26,7 @@ struct Shared {
 #[derive(Clone, Default)]
 pub(crate) struct MemoryBackend {
     shared: Arc<Shared>,
-    /// Checkpoints by number. They are not in `shared`, because they keep it alive.
+    /// Checkpoints by number. They are not in `shared`, because they keep `shared` alive.
     checkpoints: Arc<Mutex<BTreeMap<u64, Arc<dyn Reader>>>>,
 }
 

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Before a checkpoint, each column with at least this many bytes in memory is flushed, and one smaller column in
-/// turn. Flushing all columns, and compacting the files from that, took a tenth of a validator's CPU at ten
+/// turn. Flushing all columns, and compacting the resulting files, took a tenth of a validator's CPU at ten
 /// transactions a batch. The checkpoint's first reader replays the other columns' rows from the log.
 const ROW_FLUSH_BYTES_MIN: u64 = 2 << 20;
 /// The same for columns of blobs. Their files are never merged, so each flush leaves one for good.
@@ -71,7 +71,7 @@ impl Checkpoints for RocksBackend {
 
     fn checkpoint(&self, number: u64) -> Result<Arc<dyn Reader>, StorageError> {
         let dir = self.checkpoints_dir.join(number.to_string());
-        // One may remain that was above the head after a start; the store has its batches again.
+        // A checkpoint that was above the head at a start may remain. The store has committed its batches again since.
         remove_checkpoint(&dir);
         // RocksDB makes it under another name and renames it, so that a directory with a plain number is complete.
         // The memtables are not flushed, which would take a quarter of a second: the log is copied along instead.

@@ -37,8 +37,8 @@ const WRITE_BUFFERS_BYTES_MAX: usize = 96 << 20;
 /// Log bytes above which the columns that need the oldest log are flushed; bounds how long opening replays the log.
 const LOG_BYTES_MAX: u64 = 256 << 20;
 /// Seconds that RocksDB waits before it rewrites a lowest-level file. It rewrites a file once the snapshots that were
-/// open when the file was made are gone, to free their old rows. The history holds a series of snapshots, so this would
-/// follow every compaction. The next compaction does most of it anyway.
+/// open when the file was made are gone, to free their old rows. The history holds a series of snapshots, so such a
+/// rewrite would follow every compaction. The next compaction frees most of these rows anyway.
 const BOTTOM_DELAY: (&str, &str) = ("bottommost_file_compaction_delay", "3600");
 /// File extension of a checkpoint that is being removed.
 const REMOVING: &str = "gone";
@@ -63,7 +63,7 @@ pub(crate) struct RocksBackend {
     /// Where sorted files are written before they move into their column; emptied at every start.
     sorted_files_dir: PathBuf,
     sorted_files_made: AtomicU64,
-    /// Shared by all live snapshots, which its references count.
+    /// Shared by all live snapshots. Its reference count is one more than their number.
     live: Arc<()>,
     /// `None` without `fsync`: a power cut may then take what was acknowledged.
     acknowledged: Option<MarkFile>,
@@ -87,13 +87,13 @@ fn remove_dir(dir: &Path) {
     }
 }
 
-/// Removes a checkpoint. It is renamed first: a process that opens it beside this one finds all of it or nothing.
+/// Removes a checkpoint. Renames it first, so that another process that opens it finds all of it or nothing.
 fn remove_checkpoint(dir: &Path) {
     let aside = dir.with_extension(REMOVING);
     remove_dir(&aside);
     match dir.is_dir() && fs::rename(dir, &aside).is_ok() {
         true => remove_beside(aside),
-        // Removes, or reports, what is not a directory or keeps its name.
+        // Removes `dir` if it is not a directory or could not be renamed, or reports why it stays.
         false => remove_dir(dir),
     }
 }
@@ -144,8 +144,8 @@ fn cache_bytes(config: &StorageConfig) -> usize {
     (config.block_cache_mib.max(1) << 20) as usize
 }
 
-/// Creates only what may be missing: beside tables whose manifest is lost, RocksDB would make a new database and
-/// remove them.
+/// Lets RocksDB create only what may be missing. If a manifest were lost, RocksDB would otherwise make a new database
+/// and remove the old tables.
 fn database_options(config: &StorageConfig, content: DirectoryContent) -> Options {
     let mut options = common_options(OpenFilesShare::of_process().tables as i32);
     // Counters alone, kept per core: timers and histograms would cost more than they are worth.
@@ -195,7 +195,7 @@ fn refusal(error: rocksdb::Error, dir: &Path) -> StorageError {
 }
 
 impl RocksBackend {
-    /// Opens the database in `dir`, which exists, or creates one if nothing of a store is there.
+    /// Opens the database in the existing directory `dir`, or creates one if `dir` has no part of a store.
     pub(crate) fn open(
         config: &StorageConfig,
         dir: &Path,
@@ -338,7 +338,7 @@ impl RowStore for RocksBackend {
     }
 
     fn has_readers_beyond(&self, known: usize) -> bool {
-        // One is this backend's own.
+        // One reference is this backend's own.
         Arc::strong_count(&self.live) > 1 + known
     }
 }

@@ -129,7 +129,7 @@ fn scan(
     Ok(rows.status()?)
 }
 
-/// Asks the filters of a column's files for the key's prefix, which skips the files that have no match.
+/// Looks the key's prefix up in the filters of the column's files, and skips the files without a match.
 fn scan_alike(
     db: &DB,
     column: Column,

@@ -270,7 +270,7 @@ fn a_crash_leaves_the_state_before_or_after() {
     }
 }
 
-/// Goal: on disk too, a repair costs what is wrong, and not what is there.
+/// Goal: on disk too, the cost of a repair depends on the wrong rows, and not on the size of the state.
 #[test]
 fn a_repair_of_files_moves_what_differs() {
     let serving = StorageConfig { snapshot_interval_batches: 10, ..config() };

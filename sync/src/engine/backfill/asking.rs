@@ -17,7 +17,7 @@ use crate::{
     protocol::{RANGE_BYTES_MAX, RangeRequest, Request},
 };
 
-/// A range is as long as what its peer delivers in this time. The head may have to share the link for as long.
+/// A range has as many bytes as its peer delivers in this time. For that long, the head may have to share the link.
 const PIECE_SECONDS: f64 = 0.25;
 /// Bounds of a range in compressed bytes. Shorter ranges would not be worth a request; longer ones would make a commit
 /// wait for their write.

@@ -54,10 +54,10 @@ const REST: Duration = Duration::from_secs(30);
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Backfill {
-    /// What the store lacks; `None` before the first look at it, and after a leap of the head.
+    /// What the store lacks; `None` before the first look at the store, and after a leap of the head.
     backlog: Option<[Backlog; 4]>,
     pieces: Pieces,
-    /// Number of leaps of the head. What was stored before a leap says nothing about the gap behind it.
+    /// Number of leaps of the head. A store job that began before a leap says nothing about the gap behind that leap.
     leaps: u64,
     /// Maximum number of batches of the next pieces: fewer once an answer ended early.
     batches_max: u64,
@@ -69,7 +69,7 @@ pub(super) struct Backfill {
     resting: BTreeMap<PeerId, Instant>,
     throttle: Throttle,
     progress: Progress,
-    /// Whether batches were committed without parts that the node keeps, since the last look at what is missing.
+    /// Whether batches that were committed since the last look at the store lack parts that the node keeps.
     lacks: bool,
     /// Whether something was missing at the last look.
     is_missing: bool,
@@ -101,7 +101,7 @@ impl Backfill {
         self.leaps += 1;
     }
 
-    /// The next time at which a peer becomes late, a peer may be asked again, or the rest ends.
+    /// The next time at which a peer becomes late, a peer may be asked again, or the throttle's pause ends.
     pub(super) fn next_look(&self, now: Instant) -> Option<Instant> {
         let late = self.pieces.next_late(now).into_iter().chain(self.states.next_late(now));
         let late = late.chain(self.throttle.end(now));
@@ -172,7 +172,8 @@ impl Engine {
         self.backfill.lacks |= lacks;
     }
 
-    /// Records that the head moved by `batches` batches: one is news, and more are the end of catching up.
+    /// Records that the head moved by `batches` batches: one batch is a new batch at the head, and several are the end
+    /// of catching up.
     pub(super) fn rest_for_head(&mut self, batches: u64, now: Instant) {
         if batches == 1 {
             self.backfill.throttle.head_moved(now);
@@ -184,7 +185,7 @@ impl Engine {
         self.newest.since(self.head) > NEAR_BATCHES
     }
 
-    /// Takes an answer if its piece still waits for one. It may come from any of the peers that were asked.
+    /// Takes an answer if its piece still waits for one. Any of the asked peers may have sent the answer.
     pub(super) fn past_arrived(
         &mut self,
         request: RangeRequest,
@@ -202,7 +203,7 @@ impl Engine {
     }
 
     /// Handles a failed request of the backfill: the piece goes to another peer. A peer that refuses keeps its score.
-    /// It pruned the range after it reported it, so its summary expires. Returns whether nothing else is left to do.
+    /// It pruned the range after its last summary, so that summary expires. Returns whether nothing else is left to do.
     pub(super) fn past_failed(&mut self, about: Subject, peer: &PeerId, fault: &Fault, now: Instant) -> bool {
         match about {
             Subject::Past { request: RangeRequest { first, .. }, .. } => {
@@ -262,7 +263,7 @@ impl Engine {
         let is_short = range.last() < Some(piece.span.last);
         self.backfill.learn(&range, is_short);
         match is_short {
-            // The batches between its end and what is stored must come first.
+            // The batches between this range's end and the stored ones must come first.
             true => self.backfill.pieces.recut(first),
             false => self.backfill.pieces.checked(first, range, flight.peer),
         }

@@ -53,7 +53,7 @@ pub(super) struct PieceAnswer {
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     pieces: VecDeque<Piece>,
-    /// The span below the pieces that is not cut yet.
+    /// The span below the pieces, which is not cut into pieces yet.
     rest: Option<MissingSpan>,
 }
 
@@ -79,7 +79,7 @@ impl Pieces {
         }
     }
 
-    /// Leaves the span that is not cut yet to a later look at what is missing.
+    /// Drops the span that is not cut into pieces yet; a later look at the store finds it again.
     pub(super) fn cut_no_more(&mut self) {
         self.rest = None;
     }
@@ -94,8 +94,8 @@ impl Pieces {
         self.pieces.iter()
     }
 
-    /// The pieces to ask for, newest first: no peer is asked, or the asked one is late. Memory for their answers bounds
-    /// their number, but always allows the newest: the others wait for it.
+    /// The pieces to ask for, newest first: no peer is asked for them, or the asked peer is late. Memory for answers
+    /// bounds their number, but always allows the newest piece, because the others wait for it.
     pub(super) fn wanted(&mut self, now: Instant) -> impl Iterator<Item = &mut Piece> {
         let held = self.pieces.iter().map(|piece| match &piece.state {
             State::Arrived(arrived) => arrived.answer.len() as u64,
@@ -155,7 +155,7 @@ impl Pieces {
         self.pieces.truncate(index);
     }
 
-    /// Sets a piece back to wanted if `is_it` holds for its state: its result is of no use.
+    /// Sets a piece back to wanted if `is_it` holds for its state, because the result of that state is of no use.
     pub(super) fn want(&mut self, first: BatchNumber, is_it: impl Fn(&State) -> bool) {
         if let Some(piece) = self.get_mut(first).filter(|piece| is_it(&piece.state)) {
             piece.state = State::Wanted;

@@ -37,7 +37,7 @@ impl Engine {
         })
     }
 
-    /// Whether a connected peer keeps some of the history that is missing.
+    /// Whether a connected peer keeps some of the missing history.
     pub fn is_backfilling(&self, now: Instant) -> bool {
         let Backfill { backlog: Some(backlog), .. } = &self.backfill else { return false };
         next_span(backlog, &self.book.holdings(now)).is_some()

@@ -28,7 +28,7 @@ impl MissingSpan {
         self.last.since(self.first) + 1
     }
 
-    /// Whether a peer keeps all of it.
+    /// Whether a peer keeps all of this span.
     pub(super) fn is_kept_by(&self, peer: &Holdings) -> bool {
         let is_kept = |(part, from): (&Parts, &Option<BatchNumber>)| {
             !self.parts.has(*part) || from.is_some_and(|from| from <= self.first)
@@ -36,8 +36,8 @@ impl MissingSpan {
         peer.head >= self.last && PARTS.iter().zip(&peer.from).all(is_kept)
     }
 
-    /// Whether it lies right below what is stored of each of its parts, or below what was stored before the last
-    /// batches came without them.
+    /// Whether this span lies, for each of its parts, right below the stored batches or below those stored before the
+    /// last batches came without that part.
     pub(super) fn is_next(&self, backlog: &[Backlog; 4]) -> bool {
         let is_next = |(part, of_part): (&Parts, &Backlog)| {
             let firsts = [Some(of_part.lowest), of_part.kept.map(|(first, _)| first)];
@@ -47,8 +47,8 @@ impl MissingSpan {
     }
 }
 
-/// Returns the newest missing batches that a peer keeps: with as many parts as one peer has, and as far down as a peer
-/// has those parts.
+/// Returns the newest missing batches that a peer keeps. They have as many parts as one peer keeps, and reach as far
+/// down as a peer keeps those parts.
 pub(super) fn next_span(backlog: &[Backlog; 4], peers: &[Holdings]) -> Option<MissingSpan> {
     let spans = peers.iter().filter_map(|peer| span_of(backlog, peer));
     spans.max_by_key(|span| (span.last, span.parts.0.count_ones(), Reverse(span.first)))

@@ -142,7 +142,7 @@ impl Engine {
         }
     }
 
-    /// Takes a reverse delta if the step still waits for one. It may come from any of the peers that were asked.
+    /// Takes a reverse delta if the step still waits for one. Any of the asked peers may have sent the delta.
     pub(in crate::engine) fn states_arrived(&mut self, flight: Flight, answer: Vec<u8>, at: Instant) {
         self.backfill.throttle.answered(at.saturating_duration_since(flight.sent.at), at);
         let step = &mut self.backfill.states.step;
@@ -153,7 +153,7 @@ impl Engine {
         }
     }
 
-    /// Handles a peer that did not answer: another peer is asked, or this one for another range.
+    /// Handles a peer that did not answer: then another peer is asked, or the same peer for another range.
     pub(super) fn states_failed(&mut self, peer: &PeerId) {
         let step = &mut self.backfill.states.step;
         if matches!(step, Some(DeltaState::Asked { peer: asked, .. }) if asked == peer) {

@@ -1,4 +1,5 @@
-//! [`Throttle`]: the pauses of the backfill. While the head moves, they leave links and cores to it most of the time.
+//! [`Throttle`]: the pauses of the backfill. While the head moves, the pauses leave links and cores to the head most of
+//! the time.
 
 use std::time::Duration;
 
@@ -6,10 +7,11 @@ use tokio::time::Instant;
 
 /// The head counts as moving if a batch was committed within this time.
 const MOVING: Duration = Duration::from_secs(2);
-/// After an answer, its check and its write, the backfill rests for this many times as long as each took. So three
-/// batches in four meet none of them.
+/// After an answer, its check and its write, the backfill rests for this many times as long as each took. So three new
+/// batches in four meet no traffic and no work of the backfill.
 const FACTOR: u32 = 3;
-/// Each counts as at most this long, so a peer that holds answers back gains no longer rest.
+/// An answer, its check or its write counts as at most this long, so a peer that holds answers back causes no longer
+/// rest.
 const TOOK_MAX: Duration = Duration::from_millis(500);
 
 /// See the module.
@@ -44,7 +46,7 @@ impl Throttle {
         self.moved_at.is_some_and(|at| now.saturating_duration_since(at) < MOVING)
     }
 
-    /// When the rest ends, if it lasts.
+    /// When the rest ends; `None` if the backfill does not rest now.
     pub(super) fn end(&self, now: Instant) -> Option<Instant> {
         self.until.filter(|until| *until > now)
     }

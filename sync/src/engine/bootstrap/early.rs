@@ -1,7 +1,7 @@
 //! [`EarlyAnswers`]: answers for a restore that came before the data that verifies them.
 //!
-//! The node asks for offer, headers and the first chunks at once, because each of them in its turn would cost a round
-//! trip.
+//! The node asks for offer, headers and the first chunks at once, because asking for one after the other would cost a
+//! round trip each.
 
 use slipstream_storage::Span;
 use slipstream_types::Path;
@@ -66,14 +66,14 @@ impl EarlyAnswers {
         self.chunks.iter().any(|chunk| chunk.first == *first)
     }
 
-    /// Bytes of `wanted` chunks: those that came count as they are, the others as the longest allowed.
+    /// Bytes of `wanted` chunks: those that arrived count with their length, the others with the longest allowed.
     pub(super) fn bytes_of(&self, wanted: usize, bytes_max: u32) -> u64 {
         let came: u64 = self.chunks.iter().map(|chunk| chunk.answer.len() as u64).sum();
         let others = wanted.saturating_sub(self.chunks.len()) as u64;
         came + others * u64::from(bytes_max)
     }
 
-    /// Keeps a chunk. The number of requests bounds the bytes of chunks. So none is dropped, to be requested again and
+    /// Keeps a chunk. The number of requests bounds the bytes of chunks, so no chunk has to be dropped and requested
     /// again.
     pub(super) fn keep_chunk(&mut self, chunk: EarlyChunk) {
         if !self.has_chunk(&chunk.first) {

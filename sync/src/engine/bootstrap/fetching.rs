@@ -11,7 +11,7 @@ use crate::{engine::stages::IDLE_AFTER, status::SnapshotStatus, work::Progress};
 #[derive(Clone, Debug)]
 pub(super) struct Fetching {
     pub(super) progress: Progress,
-    /// Share that was done when it began: a resumed restore did not get it at this rate.
+    /// Share that was done when the restore began or resumed; the rate leaves this share out.
     share_before: f64,
 }
 
@@ -24,13 +24,13 @@ impl Fetching {
         self.progress.is_complete()
     }
 
-    /// Share that was done since it began.
+    /// Share that was done since the restore began or resumed.
     pub(super) fn done(&self) -> f64 {
         self.progress.share - self.share_before
     }
 
-    /// Seconds until it is complete, if the share `before` was done `seconds` ago. `moved` says whether anything came
-    /// since. Code comes last, and no share covers it.
+    /// Seconds until the restore is complete, if the share `before` was done `seconds` ago. `moved` says whether
+    /// anything came since. Code comes last, and the share does not include it.
     pub(super) fn seconds_left(&self, before: Option<f64>, seconds: f64, moved: bool) -> f64 {
         let done = self.progress.share - before.unwrap_or(self.share_before);
         let left = 1.0 - self.progress.share;
@@ -68,8 +68,9 @@ impl Bootstrap {
         Some(progress.rows as f64 / progress.share)
     }
 
-    /// Expected bytes of a range's chunk. Paths are hashes, so a range has its share of everything. A range within one
-    /// account is part of one that was too long for a chunk, so its chunk counts as the longest so far.
+    /// Expected bytes of a range's chunk. Paths are hashes, so a range's share of the paths is also its share of the
+    /// rows. A range within one account is part of one that was too long for a chunk, so its chunk counts as the
+    /// longest so far.
     pub(super) fn chunk_bytes(&self, span: Span) -> u64 {
         let bytes_max = u64::from(self.chunk_bytes_max());
         if span.is_within_account() {

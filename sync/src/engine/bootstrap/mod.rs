@@ -48,13 +48,13 @@ const SHOWN_SHARE: f64 = 0.01;
 pub(super) struct Bootstrap {
     beginning: RestoreSetup,
     began: Instant,
-    /// When the last answer for it passed its checks.
+    /// When the restore's last answer passed its checks.
     moved_at: Instant,
-    /// Time between two judgements of its speed.
+    /// Time between two judgements of the restore's speed.
     patience: Duration,
     /// When the current judgement began, and the share that was done then; `None` if no rows could come yet.
     pace: (Instant, Option<f64>),
-    /// When its rate was last compared with another way's.
+    /// When the restore's rate was last compared with another way's.
     compared_at: Instant,
     /// Bytes of rows that passed their checks.
     bytes: u64,
@@ -63,7 +63,7 @@ pub(super) struct Bootstrap {
     /// Bytes of the longest of these chunks.
     longest: u64,
     suppliers: Suppliers,
-    /// The plan for the batches behind it, once they are asked for.
+    /// The plan for the batches behind the snapshot, once they are asked for.
     pub(super) behind: Option<Plan>,
     state: State,
 }
@@ -73,15 +73,15 @@ pub(super) struct Bootstrap {
 pub(super) struct RestoreSetup {
     /// Number of the snapshot's batch.
     pub(super) number: BatchNumber,
-    /// The base, if it takes the changes since the head; `None` if it takes all rows.
+    /// The base of a range delta; `None` if the restore takes all rows.
     pub(super) range_delta: Option<DeltaBase>,
     /// The operator's waypoint, if it lies above the head and not above the snapshot.
     pub(super) passing: Option<BatchNumber>,
-    /// Whether no rows of any snapshot are here, so that its ranges are known before it begins.
+    /// Whether the store has no rows of any snapshot. The restore's ranges are then known before it begins.
     pub(super) is_new: bool,
-    /// Bytes that it is expected to take.
+    /// Bytes that the restore is expected to take.
     pub(super) bytes: f64,
-    /// Whether batches in flight were dropped for it on the word of strangers alone.
+    /// Whether batches in flight were dropped for this restore on strangers' promises alone.
     pub(super) is_on_word: bool,
 }
 
@@ -96,11 +96,11 @@ pub(super) struct DeltaBase {
 
 #[derive(Debug)]
 enum State {
-    /// Asking for its ledger: the offer, and the headers that the offer proves.
+    /// Asking for the snapshot's ledger: the offer, and the headers that the offer proves.
     Asking(LedgerRequests),
     /// The worker begins it.
     Beginning(EarlyAnswers),
-    /// Asking for its rows and code.
+    /// Asking for the snapshot's rows and code.
     Fetching(Fetching),
     /// Everything is here, and the worker makes it the node's state.
     Finishing(Fetching),
@@ -152,7 +152,7 @@ impl Bootstrap {
         self.beginning.number
     }
 
-    /// The base, if it takes the changes since the head; `None` if it takes all rows.
+    /// The base of a range delta; `None` if the restore takes all rows.
     pub(super) fn range_delta(&self) -> Option<DeltaBase> {
         self.beginning.range_delta
     }
@@ -228,7 +228,7 @@ impl Bootstrap {
         }
     }
 
-    /// Whether batches in flight were dropped for it on the word of strangers alone.
+    /// Whether batches in flight were dropped for this restore on strangers' promises alone.
     pub(super) fn is_on_word(&self) -> bool {
         self.beginning.is_on_word
     }
@@ -293,7 +293,7 @@ impl Bootstrap {
         &self.suppliers
     }
 
-    /// The same, to record their answers.
+    /// The restore's suppliers, to record their answers.
     pub(super) fn suppliers_mut(&mut self) -> &mut Suppliers {
         &mut self.suppliers
     }
@@ -345,7 +345,7 @@ impl Bootstrap {
         self.moved_at = now;
     }
 
-    /// When to judge its speed next. `None` for a finishing restore, which needs no peer.
+    /// When to judge the restore's speed next. `None` for a finishing restore, which needs no peer.
     pub(super) fn look_at(&self) -> Option<Instant> {
         (!self.is_finishing()).then_some(self.pace.0 + self.patience)
     }
@@ -355,8 +355,8 @@ impl Bootstrap {
         self.patience
     }
 
-    /// Seconds to its end at the rate since the last judgement. The rate counts the share of paths whose rows are
-    /// proved. That is a share of the whole state, whatever its peers claim about the state's size.
+    /// Seconds to the restore's end at the rate since the last judgement. The rate counts the share of paths whose rows
+    /// are proved. So the rate is a share of the whole state, whatever its peers claim about the state's size.
     pub(super) fn seconds_left(&self, now: Instant) -> f64 {
         let (since, before) = self.pace;
         let seconds = now.saturating_duration_since(since).as_secs_f64();
@@ -367,7 +367,8 @@ impl Bootstrap {
         }
     }
 
-    /// Seconds to its end at its rate since it began, once that rate is meaningful; at most once in [`COMPARE`].
+    /// Seconds to the restore's end at the rate since it began, once that rate is meaningful; at most once in
+    /// [`COMPARE`].
     pub(super) fn shown_seconds_left(&mut self, now: Instant) -> Option<f64> {
         if now.saturating_duration_since(self.compared_at) < COMPARE {
             return None;

@@ -20,8 +20,8 @@ pub(in crate::engine) struct Suppliers {
 }
 
 impl Suppliers {
-    /// Records a chunk that came, checked or not. Within an account the share of all paths says nothing, so such a
-    /// chunk counts only while there is no other.
+    /// Records a chunk that came, checked or not. Within an account the share of all paths says nothing, so a chunk
+    /// within one account counts only while no wider chunk has come.
     pub(super) fn sent(&mut self, peer: PeerId, bytes: usize, span: Span) {
         let density = match span.is_within_account() {
             true => 0.0,

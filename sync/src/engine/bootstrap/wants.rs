@@ -16,8 +16,9 @@ use crate::{
 /// Bound on the estimated bytes of chunks that are requested or with the worker. It hides round trips, and limits the
 /// memory for chunks to some 60 MiB if each is as long as allowed.
 const CHUNKS_BYTES: u64 = 16 << 20;
-/// Maximum number of uncompressed bytes of a chunk of rows before the restore has begun: all ranges of a new one may be asked for at
-/// once then. A state of some MB arrives before anything can be checked, and a large one begins with short chunks.
+/// Maximum number of uncompressed bytes of a chunk of rows before the restore has begun. Until then, all ranges of a
+/// new restore may be asked for at once. A state of some MB arrives before anything can be checked, and a large one
+/// begins with short chunks.
 const EARLY_CHUNK_BYTES: u32 = (CHUNKS_BYTES >> RESTORE_RANGES_BITS) as u32;
 /// Approximate encoded bytes of a header. A higher value would leave room for fewer chunks beside thousands of headers.
 const HEADER_BYTES: u64 = 240;
@@ -31,7 +32,7 @@ impl Bootstrap {
         }
     }
 
-    /// Asks for what is missing. Returns the job that finishes the restore once nothing is.
+    /// Asks for what is missing. Returns the job that finishes the restore once nothing is missing.
     pub(in crate::engine) fn advance(
         &mut self,
         streams: &mut Streams,

@@ -53,7 +53,7 @@ pub(super) struct Silence {
 }
 
 impl Silence {
-    /// How long the node has waited. Returns `None` once that is forgotten.
+    /// How long the node has waited. Returns `None` once the wait is forgotten.
     pub(super) fn waited(&self, now: Instant) -> Option<Duration> {
         let waited = self.ended.unwrap_or(now).saturating_duration_since(self.since);
         let idle = self.ended.map_or(Duration::ZERO, |ended| now.saturating_duration_since(ended));

@@ -20,8 +20,8 @@ const WINDOW_FIRST: f64 = 4e6;
 /// A new connection needs time to show its capacity. In its first second, the window does not shrink below that of an
 /// unmeasured one.
 const STARTING: Duration = Duration::from_secs(1);
-/// This many long answers may overlap too, so that the window of a distant peer can grow. The peer must deliver them
-/// within the time below.
+/// Up to this many long answers may overlap even beyond the window, so that the window of a distant peer can grow. At
+/// its rate the peer must deliver them within the time below.
 const REQUESTS_MIN: usize = 4;
 const REQUESTS_MIN_SECONDS: f64 = 1.0;
 /// A rate is forgotten after this.
@@ -30,8 +30,8 @@ const RATE_AGE: Duration = Duration::from_secs(10);
 const DELAY_AGE: Duration = Duration::from_secs(60);
 /// Presumed rate of an unmeasured peer, in bytes per second, for its requests.
 pub(super) const RATE_UNKNOWN: f64 = 2e6;
-/// The same for plans: a link of 100 Mbit/s, or of 1 Gbit/s to a peer that is [`NEAR`]. A small gap is over before a
-/// rate is measured.
+/// Presumed rates for plans: a link of 100 Mbit/s, or of 1 Gbit/s to a peer that is [`NEAR`]. A small gap is over
+/// before a rate is measured.
 const RATE_FAR: f64 = 12.5e6;
 const RATE_NEAR: f64 = 125e6;
 /// A peer whose round trip is shorter than this is in the same building, or on the same machine.
@@ -42,9 +42,10 @@ const DELAY_UNKNOWN: Duration = Duration::from_millis(200);
 /// again. Requests that are overtaken at the same moment have one cause, and count once.
 const LATE_FIRST: Duration = Duration::from_millis(200);
 const LATE_MAX: Duration = Duration::from_secs(10);
-/// This lateness is forgotten after that time, so that a peer that stalled once is asked again.
+/// A peer's lateness is forgotten after this time, so that a peer that stalled once is asked again.
 const LATE_AGE: Duration = Duration::from_secs(30);
-/// If a peer answers nothing for longer than this, its rate counts as the bytes asked for over the time beyond it.
+/// If a peer answers nothing for longer than this, its rate counts as the requested bytes divided by the time beyond
+/// this grace.
 const OWED_GRACE: Duration = Duration::from_secs(1);
 
 /// The links of all peers.
@@ -178,8 +179,8 @@ impl Links {
         };
     }
 
-    /// The time that is added to a peer's expected answers. However well a peer did before, once it holds answers back
-    /// it delays a request or two, and not each.
+    /// The time added to a peer's expected answer times. So a peer that did well before and then holds answers back
+    /// delays one or two requests, and not each.
     pub(super) fn lateness(&self, peer: &PeerId, now: Instant) -> Duration {
         let overtaken = self.0.get(peer).and_then(|link| link.overtaken);
         match overtaken.filter(|(_, last)| now.saturating_duration_since(*last) < LATE_AGE) {
@@ -217,14 +218,15 @@ impl Links {
         let Some(link) = self.0.get(peer) else {
             return DELAY_UNKNOWN + Duration::from_secs_f64(bytes as f64 / RATE_UNKNOWN);
         };
-        // A near peer is asked for long answers at once. It is late once an answer over such a link would be here.
+        // A near peer is asked for long answers at once. Its answer is late once an answer over such a link would be
+        // here.
         let rate = link.rate().unwrap_or(if self.is_near(peer) { RATE_NEAR } else { RATE_UNKNOWN });
         let waiting = (link.in_flight + bytes) as f64 / rate.max(1e3);
         link.delay().unwrap_or(DELAY_UNKNOWN) + Duration::from_secs_f64(waiting.min(600.0))
     }
 
-    /// The best measured rate of a peer, in bytes per second. In its first second it counts as at least the presumed
-    /// rate: each of several simultaneous answers takes as long as all of them, so one alone says little.
+    /// The best measured rate of a peer, in bytes per second. In a peer's first second, its rate counts as at least the
+    /// presumed one. Each of several simultaneous answers takes as long as all of them, so one alone says little.
     pub(super) fn rate(&self, peer: &PeerId, now: Instant) -> Option<f64> {
         let link = self.0.get(peer)?;
         let is_new = link.began.is_some_and(|began| now.saturating_duration_since(began) < STARTING);
@@ -233,7 +235,7 @@ impl Links {
     }
 
     /// The rate by which ranges are cut, in bytes per second: the measured one, or a low one for a far peer without
-    /// measurements. The stages cannot work side by side until the first range is here.
+    /// measurements. A short first range arrives soon, and until then the stages cannot work side by side.
     pub(super) fn cut_rate(&self, peer: &PeerId) -> f64 {
         let unseen = if self.is_near(peer) { RATE_NEAR } else { RATE_UNKNOWN };
         self.0.get(peer).and_then(Link::rate).unwrap_or(unseen)

@@ -6,7 +6,7 @@ use super::{Pipeline, State};
 use crate::plan::{Load, NextStage, OptionalParts, RangesStatus, Ratios, Stage, Way, WorkInFlight};
 
 impl State {
-    /// The first of the stages that it has ahead.
+    /// The first stage that is still ahead of the piece.
     fn before(&self) -> NextStage {
         match self {
             State::Asked => NextStage::Fetch,
@@ -16,7 +16,7 @@ impl State {
         }
     }
 
-    /// The stage that it waits for or is in.
+    /// The stage that the piece waits for or is in.
     fn stage(&self) -> Stage {
         match self.before() {
             NextStage::Fetch => Stage::Fetch,
@@ -26,7 +26,7 @@ impl State {
         }
     }
 
-    /// Whether its range can still be followed in another mode: nothing was done with it here.
+    /// Whether its range can still be followed in another mode: this node has done no work on that range.
     pub(super) fn is_open(&self) -> bool {
         matches!(self, State::Asked | State::Checked(..))
     }
@@ -68,7 +68,7 @@ impl Pipeline {
         self.pieces.first_key_value().map_or(self.next, |(first, _)| *first)
     }
 
-    /// The pieces, alike neighbours together; at most `max` groups.
+    /// The pieces, with neighbours that are alike in one group; at most `max` groups.
     pub(in crate::engine) fn alike(&self, max: usize) -> Vec<RangesStatus> {
         let mut alike: Vec<RangesStatus> = Vec::new();
         for (first, piece) in &self.pieces {

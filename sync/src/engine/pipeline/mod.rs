@@ -18,7 +18,8 @@ use crate::{
     work::{Job, PreparedRange, ReadyRange},
 };
 
-/// Maximum number of ranges in the pipeline. With the bytes, it bounds what a failure makes worthless.
+/// Maximum number of ranges in the pipeline. Together with the bound on bytes, it limits the work that one failure
+/// wastes.
 const PIECES_MAX: usize = 256;
 /// Maximum number of ranges that are prepared and not executed: their hinted rows are in memory.
 const PREPARED_MAX: usize = 2;
@@ -98,7 +99,8 @@ impl Pipeline {
         }
     }
 
-    /// Changes the mode of a piece that is not prepared, with `bytes` expected bytes. Drops what came of it.
+    /// Changes the mode of a piece that is not prepared, with `bytes` expected bytes. Drops the range that came for it,
+    /// if any.
     pub(super) fn remode(&mut self, first: BatchNumber, mode: RangeMode, bytes: u64) {
         if let Some(piece) = self.pieces.get_mut(&first) {
             (piece.mode, piece.bytes, piece.state) = (mode, bytes, State::Asked);
@@ -224,7 +226,7 @@ impl Pipeline {
         }
     }
 
-    /// Drops everything behind a batch; it has to be requested again. Returns whether anything was dropped.
+    /// Drops all pieces behind a batch; their batches have to be requested again. Returns whether anything was dropped.
     pub(super) fn cut(&mut self, head: BatchNumber) -> bool {
         let dropped = self.pieces.split_off(&head.next());
         self.next = self.pieces.last_key_value().map_or(head.next(), |(_, piece)| piece.last.next());

@@ -15,13 +15,13 @@ use crate::{
 
 /// Maximum number of peers asked for one thing at once.
 const FLIGHTS_MAX: usize = 3;
-/// The same for the thing that everything else of its kind waits for. Each peer is late by the time the next is asked,
-/// and gets no other request meanwhile. So silent strangers delay the first range only for the time that it takes to
-/// ask each of them once.
+/// Maximum number of peers asked at once for the thing that everything else of its kind waits for. Each peer is late by
+/// the time the next is asked, and gets no other request meanwhile. So silent strangers delay the first range only for
+/// the time that it takes to ask each of them once.
 const URGENT_FLIGHTS_MAX: usize = 16;
-/// Least time before a hedge. Sooner, every hiccup would double the traffic.
+/// Least time before a hedge. With a shorter time, every hiccup would double the traffic.
 const HEDGE_MIN: Duration = Duration::from_millis(100);
-/// An answer is late when it takes this many times as long as expected of its peer.
+/// An answer is late when it takes this many times as long as its peer is expected to take.
 const HEDGE_FACTOR: f64 = 2.0;
 
 impl Streams {

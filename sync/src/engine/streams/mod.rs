@@ -164,12 +164,12 @@ impl Streams {
         self.wanted.get(key).is_some_and(|wanted| matches!(wanted.needs, Requirement::Whole(_)))
     }
 
-    /// Whether it is wanted and no peer is asked for it now.
+    /// Whether a key is wanted and no peer is asked for it now.
     pub(super) fn is_waiting(&self, key: &Key) -> bool {
         self.wanted.get(key).is_some_and(|wanted| wanted.flights.is_empty())
     }
 
-    /// Whether every peer asked for it is late.
+    /// Whether every peer that is asked for a key is late.
     pub(super) fn is_late(&self, key: &Key, now: Instant) -> bool {
         let is_late = |id| self.flights.get(id).is_none_or(|flight: &Flight| flight.hedge_at <= now);
         self.wanted.get(key).is_some_and(|wanted| wanted.flights.iter().all(is_late))

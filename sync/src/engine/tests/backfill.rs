@@ -152,8 +152,8 @@ fn parts_asked(rig: &Rig, peer: PeerId) -> BTreeMap<u64, Parts> {
     rig.asked(peer).iter().filter_map(parts).collect()
 }
 
-/// Goal: far from the target deltas come alone, and near it with all that the node keeps. The rest comes once the node
-/// is there.
+/// Goal: far from the target deltas come alone, and near it with all that the node keeps. The other parts come once the
+/// node has reached the target.
 #[test]
 fn far_from_the_target_deltas_come_alone() {
     let mut node = Node::new(Mode::Delta, 0);
@@ -207,7 +207,8 @@ fn a_strangers_claim_to_keep_everything_delays_no_deltas() {
     assert_eq!(rig.head(), FAR, "{:#?}", rig.open);
 }
 
-/// Goal: the same if no peer has delivered yet, and strangers come one after the other.
+/// Goal: strangers that claim everything and send nothing, one after the other, delay deltas only for a moment, even if
+/// no peer has delivered yet.
 #[test]
 fn silent_strangers_that_claim_everything_delay_deltas_for_a_moment() {
     let mut node = Node::new(Mode::Delta, FAR - 20);

@@ -49,8 +49,8 @@ fn a_later_range_waits_for_the_one_before_it() {
     assert_eq!(rig.head(), 14);
 }
 
-/// Goal: the node does not wait for a silent peer until its deadline: another one is asked when the answer is late, and
-/// its answer counts.
+/// Goal: the node does not wait for a silent peer until the deadline. When the answer is late, another peer is asked,
+/// and that peer's answer counts.
 #[test]
 fn a_silent_peer_is_handed_over_before_its_deadline() {
     let mut rig = Rig::at_head(10).peer(A, serves(1..=12));
@@ -170,8 +170,8 @@ fn a_patient_node_catches_up_with_a_moving_chain() {
     assert_eq!(rig.head(), HEAD);
 }
 
-/// Goal: a follower does not execute again what its validator's consensus commits, even if batches are further apart than its
-/// patience. It makes up for a lost decision.
+/// Goal: a follower does not execute again what its validator's consensus commits, even if batches are further apart
+/// than its patience. The follower fetches a batch that consensus does not commit in time.
 #[test]
 fn a_patient_node_leaves_announced_batches_to_consensus() {
     let mut rig = Node { patience: SECOND, ..Node::new(Mode::Auto, 10) }.rig().peer(A, serves(1..=10));

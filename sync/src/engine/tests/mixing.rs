@@ -40,7 +40,7 @@ fn deltas_that_are_late_are_done_without() {
     assert!(rig.status().peers.iter().any(|peer| peer.id == B && peer.batches_applied > 0));
 }
 
-/// Goal: if the operator wants deltas, or their peer is the one that keeps the bodies, the node waits.
+/// Goal: the node waits for late deltas if the operator wants deltas, or if only the same peer keeps the bodies.
 #[test]
 fn deltas_that_are_late_are_waited_for_where_there_is_nothing_else() {
     let rig = Node::new(Mode::Delta, 0).rig_on(long_chain());

@@ -124,8 +124,8 @@ fn a_lying_offer_costs_once() {
     assert_eq!(rig.head(), FAR);
 }
 
-/// Goal: a restore that turns out far longer than the batches of a peer that has delivered is left for them within
-/// seconds, and its peer is not blamed.
+/// Goal: a restore that turns out far slower than batches from a peer that has delivered is given up within seconds.
+/// The restore's peer is not blamed.
 #[test]
 fn a_restore_that_shows_to_be_long_is_left() {
     let mut node = Node::new(Mode::Auto, 0);
@@ -191,8 +191,8 @@ fn a_lying_survey_is_asked_of_somebody_else() {
     }
 }
 
-/// Goal: the status says what each way would take, what is in flight, and what an empty node would do. It has a time as
-/// long as work is left, however little was requested.
+/// Goal: the status says what each way would take, what is in flight, and what an empty node would do. The status gives
+/// a remaining time as long as work is left, however little was requested.
 #[test]
 fn the_status_compares_all_ways() {
     let mut rig = fetched(1.0);

@@ -37,7 +37,7 @@ fn offer_headers_and_first_rows_are_asked_for_at_once() {
 }
 
 /// Goal: a peer that keeps no batches, such as an archive of snapshots, gets no request for headers along the gap,
-/// which it would have to refuse.
+/// because it would have to refuse.
 #[test]
 fn who_keeps_no_batches_is_not_asked_for_their_headers() {
     let is_survey = |request: &Request| matches!(request, Request::Survey { .. });
@@ -105,8 +105,8 @@ fn early_rows_are_bounded_and_asked_for_once() {
     assert_eq!((all, asked.len()), (64, 64));
 }
 
-/// Goal: over 150 ms, a small state and the batches behind it take one round trip, and its code another one: requests
-/// that do not depend on each other are made together.
+/// Goal: requests that do not depend on each other are made together. Over 150 ms, a small state and the batches behind
+/// it take one round trip, and the state's code another.
 #[test]
 fn a_small_state_takes_two_round_trips() {
     let serving = || serves(1..=HEAD).offering(30, 100, 8_000);

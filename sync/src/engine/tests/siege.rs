@@ -252,7 +252,7 @@ fn stall(rig: &mut Rig) {
     rig.serve(B);
 }
 
-/// Goal: a peer that offers a snapshot and is busy at the end of each deadline holds a node for three deadlines,
+/// Goal: a peer that offers a snapshot and is busy at the end of each deadline delays a node by three deadlines,
 /// whatever else comes meanwhile. Offering other snapshots does not help it.
 #[test]
 fn a_promise_that_is_not_kept_is_given_up_whichever_it_is() {

@@ -41,7 +41,7 @@ impl Changes {
     }
 }
 
-/// Bytes of all changes in the batches of the headers. This includes earlier batches that peers send again, because
+/// Bytes of all changes in the batches of the headers. The batches include earlier ones that peers send again, because
 /// requests begin at a multiple of [`BASE_STEP`].
 fn changes_bytes(store: &Store, headers: &[BatchHeader]) -> Result<u64, SyncError> {
     let first = headers.first().map_or(BatchNumber::GENESIS, |header| header.number);

@@ -187,7 +187,7 @@ impl Progress {
     }
 
     fn of(way: &dyn TakeoverMethod, sequence: u64) -> Result<Progress, SyncError> {
-        // This comes before the look at what is missing: rows that do not fit are missing then.
+        // Older rows are compared first, because rows that do not fit then count as missing.
         let OlderRows { span: older, kept, urgent, is_in_doubt } = way.older()?;
         let takeover = way.takeover();
         let mut spans = takeover.missing(SPANS);

@@ -17,8 +17,8 @@ use crate::{
 
 /// Maximum bytes of a row. A chunk that ends before its range must have at least as many rows as fill the requested bytes.
 const ROW_BYTES: usize = 128;
-/// Maximum number of siblings kept until a chunk shows whether they were right. It bounds their memory to 9 MiB. Nobody is blamed
-/// for further ones.
+/// Maximum number of siblings kept until a chunk shows whether they were right. This bounds their memory to 9 MiB.
+/// Nobody is blamed for further ones.
 const DOUBTS_MAX: usize = 256;
 
 /// See the module.
@@ -80,7 +80,7 @@ impl TakeoverMethod for Rows {
         Ok(ChunkResult { checked: Ok(()), judged })
     }
 
-    /// Compares rows with siblings. Lies about a range that is then divided cost no rows, so they are ignored.
+    /// Compares rows with siblings. If the comparison divides the range, a lie costs no rows, and is ignored.
     fn compare(&self, answer: &[u8], span: Span, from: PeerId) -> Result<Result<(), Fault>, SyncError> {
         let proof = match open_siblings(answer, span) {
             Ok(proof) => proof,

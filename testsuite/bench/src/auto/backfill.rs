@@ -1,5 +1,5 @@
-//! The cost of a backfill for a node at the head: its lag behind a validator under load while it fetches the history,
-//! and the lag of a node without history.
+//! The cost of a backfill for a node at the head. The node's lag behind a validator under load while it fetches the
+//! history is compared with the lag of a node without history.
 //!
 //! The validator is a real process on a clone of the chain [`FULL`]. Fresh followers with and without history take
 //! turns under one load.
@@ -36,7 +36,7 @@ use slipnet::{
 /// The part's name in `--only` and in figures.
 pub(super) const NAME: &str = "backfill_head_cost";
 const RUNS: usize = 3;
-/// Far below what the machine sustains, so that the lag is not a queue's.
+/// Far below the rate that the machine sustains, so that no queue adds to the lag.
 const LOAD_TPS: u32 = 300;
 const LOAD_ACCOUNTS: usize = 200;
 /// Long enough for all followers, each of which catches up first.
@@ -47,7 +47,7 @@ const WATCH: Duration = Duration::from_secs(5);
 const SAMPLE: Duration = Duration::from_millis(100);
 const POLL: Duration = Duration::from_millis(20);
 const CATCH_UP_DEADLINE: Duration = Duration::from_secs(60);
-/// A run counts if the follower fetched history for at least this share of it.
+/// A run counts if the follower fetched history for at least this share of the run.
 const SHARE_MIN: f64 = 0.5;
 const ROUND_TRIP: Duration = Duration::from_millis(20);
 const FOLLOWER_SEED: &str = "slipnet-bench-follower";
@@ -57,11 +57,11 @@ const FOLLOWER_SEED: &str = "slipnet-bench-follower";
 pub(super) struct HeadCost {
     /// Median lags in milliseconds, one per run: while history is fetched, and of nodes without history.
     pub(super) lag_ms: [Vec<f64>; 2],
-    /// Runs in which too little history, or none, was fetched.
+    /// Runs left out because the follower fetched too little history, or none.
     pub(super) left_out: usize,
 }
 
-/// Measures it in a directory.
+/// Measures the cost in a directory.
 ///
 /// # Errors
 /// If a node exits or does not catch up, or the load fails.

@@ -22,7 +22,7 @@ use slipnet::progress::Progress;
 
 /// Batches between two snapshots: the default of nodes.
 pub(super) const SNAPSHOT_INTERVAL: u64 = 100;
-/// To be changed when chains are made differently.
+/// Change this when chains are made differently.
 const VERSION: u8 = 1;
 const SOURCE: &str = "source";
 const GENESIS: &str = "genesis.json";
@@ -38,7 +38,7 @@ pub(super) struct Recipe {
     /// first stretch.
     pub(super) rows: u64,
     pub(super) stretches: &'static [Stretch],
-    /// The batches before the head at which nodes stopped.
+    /// For each stopped node, the number of batches between its last batch and the head.
     pub(super) stops: &'static [u64],
 }
 
@@ -110,8 +110,8 @@ impl Recipe {
         Ok(Chain { dir: PathBuf::new(), head, state_root, transactions })
     }
 
-    /// Returns the stretches without the first `made` batches, cut where nodes stopped. Each piece has the number of
-    /// batches after it if a node stopped there.
+    /// Returns the stretches without the first `made` batches, cut where nodes stopped. A piece at whose end a node
+    /// stopped comes with the number of batches after it.
     fn pieces(&self, made: u64) -> Result<Vec<(Stretch, Option<u64>)>> {
         let mut pieces = Vec::new();
         let (mut at, total) = (0, self.batches());
@@ -141,7 +141,7 @@ impl Recipe {
 }
 
 impl Chain {
-    /// Returns the file of its genesis.
+    /// Returns the chain's genesis file.
     pub(super) fn genesis(&self) -> PathBuf {
         self.dir.join(GENESIS)
     }

@@ -3,7 +3,7 @@
 use super::{Results, backfill, measured::Measured};
 use crate::{Aim, Figure, Report, harness::ratios};
 
-/// The least seconds of runs whose ETAs count.
+/// ETAs count only for runs that take more than this many seconds.
 const ETA_RUN_SECONDS: f64 = 10.0;
 
 /// The aims of this bench; other figures have none.
@@ -54,7 +54,7 @@ fn of_length(results: &Results) -> Vec<Figure> {
     ]
 }
 
-/// Returns the ETA error over the situations with long runs; each counts with its median.
+/// Returns the ETA error over the situations with long runs; each situation counts with its median.
 fn eta_error(measured: &[Measured]) -> Option<Figure> {
     let of = |measured: &Measured| {
         Some(Figure::new("eta", "ratio", measured.eta_errors(ETA_RUN_SECONDS)?).value())

@@ -49,7 +49,7 @@ const DATA: &str = "data";
 #[derive(Clone, Copy, PartialEq, Eq, Debug, strum::VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum Way {
-    /// Begins from a snapshot; a stopped node is emptied first, as an operator would do it.
+    /// Begins from a snapshot; a stopped node's data is removed first, as an operator would remove it.
     Snapshot,
     /// Applies the range delta up to a snapshot.
     RangeDelta,
@@ -80,12 +80,12 @@ pub(super) enum Run {
     Arrived(Arrived),
     /// It was cut off after this time, in seconds.
     Cut(f64),
-    /// No peer served it.
+    /// No peer served the node.
     Stuck,
 }
 
 impl Run {
-    /// Returns its times, if it got to the head.
+    /// Returns the times of a run that got to the head; `None` for other runs.
     pub(super) fn arrived(&self) -> Option<&Arrived> {
         match self {
             Run::Arrived(arrived) => Some(arrived),
@@ -102,7 +102,7 @@ pub(super) struct Arrived {
     /// The node's ETA five seconds after its first request, in seconds; 0 if it had none. `None` if it was at the head
     /// by then.
     pub(super) eta_seconds: Option<f64>,
-    /// Seconds from the first request to a complete history; `None` if that was not measured, or never came.
+    /// Seconds from the first request to a complete history; `None` if the history was not measured or never complete.
     pub(super) window_seconds: Option<f64>,
 }
 
@@ -114,11 +114,11 @@ impl Arrived {
     }
 }
 
-/// Runs a node on the ledger of a stopped node until it is idle, and stops it. In `dir` it leaves, beside the ledger,
-/// the measured speed of its machine and the filters of logs.
+/// Runs a node on the ledger of a stopped node until it is idle, and stops it. Beside the ledger, the node leaves in
+/// `dir` the measured speed of its machine and the filters of logs.
 ///
 /// # Errors
-/// If it does not start, or does not become idle.
+/// If the node does not start, or does not become idle.
 pub(super) async fn rest(chain: &Chain, behind: u64, dir: &Path) -> Result<()> {
     clone_store(&chain.stopped(behind), &database(dir))?;
     let options =
@@ -148,7 +148,7 @@ pub(super) struct Follower<'a> {
 }
 
 impl Follower<'_> {
-    /// Follows by a way, for `leash` at most. If `with_window` is set, it then waits for the history.
+    /// Follows the chain by a way, for `leash` at most. If `with_window` is set, then waits for the history.
     ///
     /// # Errors
     /// If the follower exits, or reaches another state root.

@@ -9,15 +9,15 @@ use super::{
 use crate::{Figure, harness::ratios};
 use slipnet::report::number;
 
-/// A pinned way is cut off at this multiple of the best one's time, but at least [`LEASH_MIN`] after it.
+/// A pinned way is cut off at this multiple of the best way's time, but at least [`LEASH_MIN`] after that time.
 const PINNED_LEASH: f64 = 3.0;
 const LEASH_MIN: Duration = Duration::from_secs(2);
 /// `auto` has a longer leash, so that a large regret is still measured.
 const AUTO_LEASH: f64 = 10.0;
 const AUTO_LEASH_MIN: Duration = Duration::from_secs(20);
-/// After the first round, only ways run again that took at most this multiple of the best one's time.
+/// After the first round, a way runs again only if it took at most this multiple of the best way's time.
 const CONTENDER: f64 = 1.5;
-/// The number of rounds by the best way's seconds: short runs are noisier.
+/// The number of rounds, by the seconds of the best way: short runs are noisier, so they get more rounds.
 const ROUNDS: [(f64, usize); 3] = [(2.0, 4), (10.0, 3), (f64::INFINITY, 2)];
 
 /// All runs of a situation.
@@ -105,8 +105,8 @@ impl Measured {
         best.mul_f64(multiple).max(best + least).min(DEADLINE)
     }
 
-    /// Returns the seconds of `auto` over those of the best pinned way, run by run; a run that was cut off counts with
-    /// the seconds until then.
+    /// Returns the seconds of `auto` over those of the best pinned way, run by run. A run that was cut off counts with
+    /// the seconds until the cut.
     pub(super) fn regret(&self) -> Option<Vec<f64>> {
         let (way, median) = self.best()?;
         let best = self.seconds(way)?;
@@ -120,12 +120,13 @@ impl Measured {
         }
     }
 
-    /// Returns the seconds until `auto` had a complete history; `None` if it fetches none, or never had it.
+    /// Returns the seconds until `auto` had a complete history; `None` if `auto` fetches no history, or the history was
+    /// never complete.
     pub(super) fn window_seconds(&self) -> Option<f64> {
         self.arrived(Way::Auto)?.iter().find_map(|arrived| arrived.window_seconds)
     }
 
-    /// Returns the errors of the ETAs of `auto`, run by run, if it takes longer than `least` seconds.
+    /// Returns the errors of the ETAs of `auto`, run by run, if `auto` takes longer than `least` seconds.
     pub(super) fn eta_errors(&self, least: f64) -> Option<Vec<f64>> {
         self.median_seconds(Way::Auto).filter(|seconds| *seconds > least)?;
         let errors: Vec<f64> = self.arrived(Way::Auto)?.iter().filter_map(|run| run.eta_error()).collect();
@@ -204,7 +205,7 @@ pub(super) mod tests {
         assert_eq!(measured([&[101.0], &[], &[], &[], &[1.0]]).regret(), None);
     }
 
-    /// Goal: after the first round only possible best ways and `auto` take turns.
+    /// Goal: after the first round, only `auto` and the ways that may still be the best take turns.
     #[test]
     fn contenders_take_turns() {
         let all = measured([&[2.0], &[101.0], &[2.9], &[3.1], &[8.0]]);
@@ -221,7 +222,7 @@ pub(super) mod tests {
         );
     }
 
-    /// Goal: slow ways are cut off early, and the first ones have time.
+    /// Goal: slow ways are cut off early, and a way that runs before all others has the full time.
     #[test]
     fn a_leash_is_a_multiple_of_the_best() {
         let seconds = Duration::from_secs;

@@ -22,7 +22,7 @@ pub(super) struct Situation {
 pub(super) enum Start {
     /// Nothing.
     Empty,
-    /// All batches except this many of the last ones. The chain's recipe has a stop there.
+    /// All batches up to this many before the head. The chain's recipe has a stop there.
     Stopped(u64),
 }
 
@@ -76,7 +76,7 @@ static LONG: Recipe = Recipe {
     stops: &[50, 500, 2_000, 20_000],
 };
 
-/// The same state after 500 batches.
+/// The state of `LONG`, after 500 batches.
 static SHORT: Recipe = Recipe {
     name: "short",
     workload: Workload::Hot,
@@ -195,7 +195,7 @@ pub(super) static FULL_RUN: [Situation; 27] = [
     new("burst.stopped", &BURST, Stopped(1_000), NEAR),
 ];
 
-/// Two situations that compare the time to the head of 20,000 batches with that of 500: the states are the same.
+/// Two situations with the same state, after 20,000 batches and after 500, to compare their times to the head.
 pub(super) static LENGTHS: [Situation; 2] =
     [new("length.20000", &LONG, Empty, NEAR), new("length.500", &SHORT, Empty, NEAR)];
 

@@ -1,4 +1,5 @@
-//! [`Supply`]: a situation's suppliers. Each has a clone of the chain, without the parts that it does not keep.
+//! [`Supply`]: a situation's suppliers. Each supplier has a clone of the chain that holds only the parts that this
+//! supplier keeps.
 //!
 //! Peers are servers in this process, over QUIC, each behind its own relay.
 
@@ -83,7 +84,7 @@ impl Supply {
         self.archive.as_ref()
     }
 
-    /// Closes the stores; no server may run any more.
+    /// Closes the stores. All servers must have ended before.
     pub(super) fn close(self) {
         self.peers.iter().for_each(|(_, store)| store.close());
     }
@@ -163,7 +164,7 @@ impl Drop for Busy {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
         for thread in self.threads.drain(..) {
-            // Nothing in it panics.
+            // Nothing in the thread panics.
             let _ = thread.join();
         }
     }

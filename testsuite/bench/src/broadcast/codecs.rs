@@ -63,8 +63,8 @@ fn measure_reference(
     Ok(())
 }
 
-/// Returns the ratios that have aims. A receiver's work on a whole block is everything from opening the plan until it
-/// can serve all of it.
+/// Returns the ratios that have aims. A receiver's work on a whole block is everything from opening the plan until the
+/// receiver can serve all of the block.
 fn aimed(samples: &Samples) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (size, _) in SIZES {

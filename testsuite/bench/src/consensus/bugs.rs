@@ -1,10 +1,10 @@
 //! Figure 9 of the Eve paper for this system: how many concurrency bugs replicas mask.
 //!
-//! Four replicas execute every batch with the real executor on threads, ahead of their turn. The executor detects and
-//! repairs a transaction that ran beside one that it conflicts with. At that point an injected bug corrupts the result
-//! at a chosen rate ([`InjectedFaults`]). Real cores agree on the results, in virtual time with measured execution times. The
-//! mixer is the set of conflicts in a batch's hints: a transaction with a listed conflict waits. Without the mixer none
-//! waits; a false negative is an unlisted conflict.
+//! Four replicas execute every batch with the real executor on threads, ahead of their turn. The executor detects a
+//! transaction that ran concurrently with a conflicting one, and repairs it. At that point an injected bug corrupts the
+//! result at a chosen rate ([`InjectedFaults`]). Real cores agree on the results, in virtual time with measured
+//! execution times. The mixer is the set of conflicts in a batch's hints: a transaction with a listed conflict waits.
+//! Without the mixer no transaction waits. A false negative is an unlisted conflict.
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
@@ -28,7 +28,7 @@ const VALIDATORS: u8 = 4;
 const SENDERS: u32 = 48;
 /// The number of objects of two slots; every request changes one of them.
 const OBJECTS: u64 = 24;
-/// The most virtual time, in microseconds.
+/// The longest virtual time of a run, in microseconds.
 const TIME_MAX_US: u64 = 3_600_000_000;
 /// A data centre's one-way latency, a durable write to disk, and a small commit.
 const PACE: Pace = Pace { one_way_us: 250, record_us: 1_000, commit_us: 1_000, intake_us: 0, cores: 2 };

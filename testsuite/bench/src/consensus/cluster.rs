@@ -19,12 +19,12 @@ use slipnet::{
 pub(super) struct ClusterOptions {
     pub(super) validators: u32,
     pub(super) accounts: u32,
-    /// The most transactions of a batch. Otherwise one batch would take everything in flight, and none could execute
-    /// while it is agreed on.
+    /// The most transactions of a batch. Otherwise one batch would take everything in flight, and no other batch could
+    /// execute while the validators agree on that one.
     pub(super) batch_max: u32,
 }
 
-/// Running validators; they end when it is dropped.
+/// Running validators; dropping this value ends them.
 pub(super) struct Cluster {
     pub(super) devnet: Devnet,
     pub(super) chain: Chain,
@@ -37,7 +37,7 @@ impl Cluster {
     /// Starts validators without latency, and deploys the contract.
     ///
     /// # Errors
-    /// If they do not start.
+    /// If the validators do not start.
     pub(super) async fn start(dir: &Path, options: ClusterOptions) -> Result<Cluster> {
         let ClusterOptions { validators, accounts, batch_max } = options;
         let relays = Mutex::new(BTreeMap::new());

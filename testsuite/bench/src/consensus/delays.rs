@@ -30,7 +30,8 @@ const LIGHT_TPS: u32 = 50;
 const VALIDATORS: u32 = 4;
 /// The most transactions of a batch.
 const BATCH_MAX: u32 = 800;
-/// Transactions in flight. They last for a delay of a second, so that the validators and not the sender limit the rate.
+/// Transactions in flight. They are enough for a delay of a second, so that the validators and not the sender limit the
+/// rate.
 const WINDOW: usize = 6_000;
 /// The time in which everything in flight under the previous latency arrives.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -82,7 +83,7 @@ pub(super) async fn run(weight: &Weight, plan: &Plan, dir: &Path, progress: Prog
     Ok(figures)
 }
 
-/// Returns the view, which is 0 as long as no primary lost it.
+/// Returns the view, which is 0 until a primary is replaced.
 async fn view(cluster: &Cluster) -> Result<f64> {
     let status = cluster.devnet.proposer().status().await?;
     status.consensus.and_then(|it| it["view"].as_f64()).context("the first node does not validate")

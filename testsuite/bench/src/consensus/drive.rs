@@ -46,7 +46,7 @@ pub(super) struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    /// Makes a driver of a cluster's accounts, which nothing else may use meanwhile.
+    /// Makes a driver that sends from a cluster's accounts. Nothing else may use them meanwhile.
     pub(super) async fn new(cluster: &'a Cluster) -> Result<Driver<'a>> {
         let nonces = cluster.chain.nonces(cluster.devnet.accounts()).await?;
         Ok(Driver { cluster, nonces })
@@ -120,7 +120,7 @@ struct Seen {
     commits: Vec<(Instant, usize)>,
 }
 
-/// The least batches for a rate, unless this multiple of the time is over.
+/// The fewest batches that give a rate. After this multiple of the time, fewer batches suffice.
 const COMMITS_MIN: usize = 5;
 const SLOWNESS_MAX: f64 = 4.0;
 /// The warm-up time, in which batches grow.

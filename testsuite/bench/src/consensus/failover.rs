@@ -70,8 +70,8 @@ async fn wait_for_load(rpc: &Rpc) -> Result<()> {
     }
 }
 
-/// Returns the seconds from the kill to the end of the first pause: a batch that was decided before may still be
-/// committed after the kill.
+/// Returns the seconds from the kill to the end of the first pause. Until the pause, batches that were decided before
+/// the kill may still be committed.
 async fn first_commit(rpc: &Rpc, killed: Instant) -> Result<f64> {
     let (mut last, mut moved) = (rpc.head().await?, killed);
     while killed.elapsed() < PATIENCE {

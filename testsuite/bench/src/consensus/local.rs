@@ -23,7 +23,7 @@ pub(super) const SEED: &str = "slipnet-bench-consensus";
 /// More than any batch here needs.
 const GAS_LIMIT: u64 = 100_000_000_000;
 
-/// Hashes that are timed to find the time of one.
+/// The number of hashes that are timed together, to find the time of one hash.
 const CALIBRATION_HASHES: u64 = 2_000;
 
 /// Senders and a contract; every batch has one transaction from each sender.
@@ -60,7 +60,8 @@ impl Local {
         Ok(Local { genesis, env, state, senders })
     }
 
-    /// Makes a request of each sender, on the object that `object` returns for it; `nonce` is each sender's nonce.
+    /// Makes one request from each sender, on the object that `object` returns for that sender. `nonce` is each
+    /// sender's nonce.
     pub(super) fn batch(
         &self,
         request: Request,
@@ -80,7 +81,7 @@ impl Local {
     }
 }
 
-/// Returns the EVM's time here for a hash of 1 KiB, in nanoseconds: the fastest of some tries.
+/// Returns the EVM's time for a hash of 1 KiB on this machine, in nanoseconds: the fastest of some tries.
 ///
 /// # Errors
 /// If the batch cannot be executed.

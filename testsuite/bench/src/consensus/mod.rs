@@ -1,6 +1,6 @@
-//! `slipnet bench consensus`: the evaluation of the Eve paper, for this system. It measures the cost of replication,
-//! the effect of latency between validators, the time to recover from a primary's death, and the share of concurrency
-//! bugs that replicas mask.
+//! `slipnet bench consensus`: the evaluation of the Eve paper, for this system. It measures the cost of replication and
+//! the effect of latency between validators. It also measures the time to recover from a primary's death, and the share
+//! of concurrency bugs that replicas mask.
 //!
 //! | part | measured or simulated |
 //! |---|---|

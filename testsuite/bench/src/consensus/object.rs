@@ -24,18 +24,18 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Returns its gas limit.
+    /// Returns the request's gas limit.
     pub(super) fn gas(self) -> u64 {
         GAS_BASE + GAS_PER_HASH * self.hashes + GAS_PER_SLOT * self.slots
     }
 
-    /// Returns its call data for an object. Objects share no slot.
+    /// Returns the request's call data for an object. Objects share no slot.
     pub(super) fn input(self, object: u64) -> Bytes {
         let words = [self.hashes, self.slots, object << 16].map(U256::from);
         words.abi_encode().into()
     }
 
-    /// Returns it as a transaction of the load.
+    /// Returns the request as a transaction of the load.
     pub(super) fn call(self, contract: Address, object: u64) -> Call {
         let to = TxKind::Call(contract);
         Call { to, gas_limit: self.gas(), input: self.input(object), ..Call::default() }
@@ -75,7 +75,7 @@ pub(super) fn code() -> Vec<u8> {
 pub(super) fn init_code() -> Bytes {
     let code = code();
     let len = code.len() as u8;
-    // Copies what follows to memory and returns it.
+    // Copies the code that follows to memory and returns it.
     let mut init = vec![PUSH1, len, 0x80, PUSH1, 11, PUSH1, 0x00, 0x39, PUSH1, 0x00, 0xf3];
     init.extend(code);
     init.into()

@@ -1,5 +1,5 @@
-//! The cost of shipping state instead: every page of 4 KiB that a batch changes. Systems that replicate a whole machine
-//! ship these (Remus, in figure 11 of the Eve paper).
+//! The cost of shipping state instead of batches: all pages of 4 KiB that a batch changes. Systems that replicate a
+//! whole machine ship such pages (Remus, in figure 11 of the Eve paper).
 
 use std::{
     collections::{BTreeSet, HashMap},

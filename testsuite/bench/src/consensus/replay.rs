@@ -1,8 +1,9 @@
 //! The cost of replication if every validator had its own cores: a simulation on recorded costs.
 //!
-//! Each stage of a batch runs here as in a validator, on a store on disk, and is timed: recover signatures, execute,
-//! compute the root, seal, write durably, commit. Then the real cores of one validator and of four play the same
-//! batches in virtual time ([`World`]). Their time for messages is measured; the time for batches is the recorded one.
+//! The stages of a batch run here as in a validator, on a store on disk, and each is timed. They are: recover
+//! signatures, execute, compute the root, seal, write durably, commit. Then the real cores of one validator and of four
+//! play the same batches in virtual time ([`World`]). A core's time for messages is measured; its time for batches is
+//! the recorded one.
 
 use std::{path::Path, time::Instant};
 
@@ -146,7 +147,7 @@ impl Machine for Recorded<'_> {
 /// Returns the batches per second that `validators` validators decide.
 ///
 /// # Errors
-/// If they decide too few.
+/// If the validators decide too few batches.
 pub(super) fn batches_per_s(validators: u8, stages: &[Stages], one_way_us: Option<u64>) -> Result<f64> {
     let mean_us =
         |of: fn(&Stages) -> f64| (stages.iter().map(of).sum::<f64>() / stages.len() as f64 * 1e6) as u64;

@@ -88,7 +88,7 @@ pub(crate) fn validator_key() -> SecretKey {
 }
 
 impl<'a> Maker<'a> {
-    /// Makes one for a store on a chain of [`one_validator`], with hints as a validator makes them in mode `hints`.
+    /// Makes a maker for a store on a chain of [`one_validator`], with hints as a validator makes them in mode `hints`.
     pub(crate) fn new(store: &'a Store, genesis: &'a Genesis, hints: HintsMode) -> Maker<'a> {
         Maker { store, genesis, key: validator_key(), hints, transactions: 0, extended: 0 }
     }

@@ -29,7 +29,7 @@ pub(crate) fn run<T: DeserializeOwned>(name: &str, arguments: &[String]) -> Resu
 pub(crate) struct Endless(Child);
 
 impl Endless {
-    /// Starts it, and waits until it prints that it is working.
+    /// Starts a child, and waits until the child prints that it is working.
     pub(crate) fn start(name: &str, arguments: &[String]) -> Result<Endless> {
         let mut child = Endless(command(name, arguments)?.spawn()?);
         let output = child.0.stdout.take().context("standard output is not piped")?;
@@ -38,7 +38,7 @@ impl Endless {
         Ok(child)
     }
 
-    /// Kills it without a chance to clean up. Fails if it had ended before.
+    /// Kills the child without a chance to clean up. Fails if the child had already ended.
     pub(crate) fn kill(mut self) -> Result<()> {
         ensure!(self.0.try_wait()?.is_none(), "the child ended before it was killed");
         self.0.kill()?;
@@ -49,7 +49,7 @@ impl Endless {
 
 impl Drop for Endless {
     fn drop(&mut self) {
-        // It may have ended; its result no longer matters.
+        // The child may have ended; its result no longer matters.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

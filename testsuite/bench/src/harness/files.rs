@@ -53,7 +53,7 @@ pub(crate) fn drop_cached(dir: &Path) -> Result<()> {
         if path.is_dir() {
             drop_cached(&path)?;
         } else if let Ok(file) = File::open(&path) {
-            // Only blocks that are on disk can be dropped. A file that has disappeared needs neither.
+            // Only blocks that are on disk can be dropped. A file that has disappeared is skipped.
             file.sync_data()?;
             rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
         }

@@ -14,7 +14,8 @@ use slipnet::accounts::node_key;
 
 /// How often a follower is polled until it starts to follow; the error of the start.
 const START_POLL: Duration = Duration::from_millis(2);
-/// How often its head is polled after that; the error of the end. A poll costs the follower about 0.1 ms.
+/// How often the follower's head is polled once it follows; the error of the end. A poll costs the follower about 0.1
+/// ms.
 const HEAD_POLL: Duration = Duration::from_millis(5);
 const SEED: &str = "slipnet-bench-follower";
 
@@ -107,7 +108,7 @@ impl Goal {
     /// Compares the state root in a follower's status with the chain's.
     ///
     /// # Errors
-    /// If they differ.
+    /// If the roots differ.
     pub(crate) fn check_root(&self, status: &Value) -> Result<()> {
         let root = status["head"]["state_root"].as_str().unwrap_or_default();
         let expected = self.state_root.to_string();

@@ -1,4 +1,4 @@
-//! Directories that a bench fills once and reuses, each with a marker beside it that says that it is complete.
+//! Directories that a bench fills once and reuses. A marker beside each directory shows that the directory is complete.
 
 use std::{
     ffi::OsStr,

@@ -1,5 +1,5 @@
-//! The common parts of the benches. Those of sync use a chain made without consensus, a relay that adds latency, and
-//! node processes. Those of stores use kept directories, plain files, and child processes.
+//! The common parts of the benches. Benches of sync use a chain made without consensus, a relay that adds latency, and
+//! node processes. Benches of stores use kept directories, plain files, and child processes.
 //!
 //! ```text
 //!  chain (signed, executed, certified in process) ─▶ data directory ─▶ slipstream (serves) ◀─ relay ─▶ slipstream (follows)

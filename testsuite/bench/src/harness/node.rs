@@ -66,7 +66,7 @@ impl NodeProcess {
     /// Starts a fullnode in a directory that may already hold a database, and waits until it is ready.
     ///
     /// # Errors
-    /// If it does not become ready; the error has the end of its log.
+    /// If the node does not become ready; the error has the end of its log.
     pub(crate) async fn start(
         dir: &Path,
         genesis: &Path,
@@ -78,7 +78,7 @@ impl NodeProcess {
         let config = dir.join("node.yaml");
         fs::write(&config, yaml(genesis, options)?)?;
         let log = dir.join("log");
-        // The process appends to the log, so the ready line of an earlier one must not count.
+        // The process appends to the log, so the ready line of an earlier process must not count.
         fs::write(&log, "")?;
         let config = config.to_str().context("the directory's name is not valid UTF-8")?;
         let mut process = Process::spawn(&binary()?, &["run", "--config", config], log.clone())?;
@@ -96,7 +96,7 @@ impl NodeProcess {
         }
     }
 
-    /// Returns the address of its API.
+    /// Returns the address of the node's API.
     pub(crate) fn url(&self) -> &str {
         self.rpc.url()
     }
@@ -106,47 +106,47 @@ impl NodeProcess {
         self.address
     }
 
-    /// Returns an entry for `network.peers` of a node that reaches it at another address.
+    /// Returns the entry for this node in the `network.peers` of a node that reaches it at another address.
     pub(crate) fn peer_at(&self, address: SocketAddr) -> String {
         format!("{}@{address}", self.id)
     }
 
-    /// Reads its `/v1/status`.
+    /// Reads the node's `/v1/status`.
     pub(crate) async fn status(&self) -> Result<Value> {
         self.rpc.page("/v1/status").await
     }
 
-    /// Returns the number of its last batch.
+    /// Returns the number of the node's last batch.
     pub(crate) async fn head(&self) -> Result<u64> {
         self.rpc.head().await
     }
 
-    /// Sends it a JSON-RPC request.
+    /// Sends the node a JSON-RPC request.
     pub(crate) async fn call(&self, method: &str, params: Value) -> Result<Value> {
         self.rpc.call(method, params).await
     }
 
-    /// Returns an error, with the end of the log, if it has exited by itself.
+    /// Returns an error, with the end of the log, if the node has exited by itself.
     pub(crate) fn check_alive(&mut self) -> Result<()> {
         self.process.check_alive()
     }
 
-    /// Returns its CPU seconds so far.
+    /// Returns the node's CPU seconds so far.
     pub(crate) fn cpu_s(&self) -> Result<f64> {
         cpu::of_process(self.process.pid())
     }
 
-    /// Returns the bytes that it has read from the disk so far.
+    /// Returns the bytes that the node has read from the disk so far.
     pub(crate) fn disk_bytes(&self) -> Result<u64> {
         io_counter(self.process.pid(), "read_bytes")
     }
 
-    /// Returns its peak memory so far, in MiB.
+    /// Returns the node's peak memory so far, in MiB.
     pub(crate) fn peak_mib(&self) -> Result<f64> {
         memory::peak_mib(self.process.pid())
     }
 
-    /// Asks it to stop, and waits.
+    /// Asks the node to stop, and waits for its end.
     pub(crate) async fn stop(mut self) -> Result<()> {
         self.process.signal(Signal::TERM);
         self.process.wait_stopped().await

@@ -57,8 +57,8 @@ impl Watcher {
         Ok(Watcher { stop, until, thread: Some(thread) })
     }
 
-    /// Waits until the follower has batch `last`; returns the sorted lags of all batches that both were seen with, in
-    /// milliseconds.
+    /// Waits until the follower has batch `last`; returns the sorted lags, in milliseconds, of all batches that were
+    /// seen at both nodes.
     pub(crate) async fn finish(mut self, last: u64) -> Result<Vec<f64>> {
         self.until.send_replace(last);
         let thread = self.thread.take().context("the watcher was already finished")?;

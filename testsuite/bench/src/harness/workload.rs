@@ -78,8 +78,8 @@ impl Signer {
         self.accounts.iter().chain([&self.deployer]).cloned().collect()
     }
 
-    /// Returns the batches before the workload, signed one by one: the token of an ERC-20 chain with a balance for each
-    /// sender, and `rows` further balances that no transaction of the workload touches.
+    /// Returns the batches before the workload, signed one by one. They create the token of an ERC-20 chain with a
+    /// balance for each sender, and `rows` further balances that no transaction of the workload touches.
     pub(crate) fn prelude(&self, rows: u64) -> impl Iterator<Item = Result<Vec<Transaction>>> {
         let senders = if self.workload == Workload::Erc20 { &self.accounts[..] } else { &[] };
         let holders: Vec<Address> =
@@ -121,7 +121,7 @@ impl Signer {
         (0..batches).into_par_iter().map(batch).collect()
     }
 
-    /// Makes the transaction at an index: accounts take turns, so that nonces follow from it.
+    /// Makes the transaction at an index. Accounts take turns, so the index determines the nonce.
     fn transaction(&self, index: u64) -> Result<Transaction> {
         let senders = self.accounts.len() as u64;
         let (sender, nonce) = ((index % senders) as usize, index / senders);
@@ -146,7 +146,7 @@ impl Signer {
     }
 }
 
-/// Signs a call, with the fees for the chain's base fee. Its sender is known, and is not recovered.
+/// Signs a call, with the fees for the chain's base fee. The sender is known, and is not recovered from the signature.
 pub(crate) fn sign(
     chain: &ChainConfig,
     account: &Account,

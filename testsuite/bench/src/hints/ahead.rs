@@ -9,8 +9,8 @@ use slipstream_types::{BatchNumber, Hints};
 
 use super::Case;
 
-/// Replays blocks with two threads: one prepares blocks, up to `readahead` ahead, each on its own state, and one
-/// executes them. `hints` returns what a block reads.
+/// Replays blocks with two threads. One thread prepares up to `readahead` blocks ahead, each on its own state; the
+/// other thread executes them. `hints` returns what a block reads.
 ///
 /// # Errors
 /// If a state cannot be read, or a block has another outcome.
@@ -40,7 +40,7 @@ where
                 }
             }
         });
-        // Dropping it, also on an error, stops the other thread.
+        // Dropping `prepared`, also on an error, stops the other thread.
         let prepared = prepared;
         for (case, _) in blocks {
             let warm = prepared.recv().context("the thread that prepares blocks ended early")?;

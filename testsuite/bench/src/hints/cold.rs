@@ -23,9 +23,9 @@ const BATCH_ROWS: usize = 200_000;
 const BATCH_CODE_BYTES: usize = 8 << 20;
 /// The part of the block cache for rows and code: a few blocks' working sets.
 const CACHED_DATA_MIB: u64 = 16;
-/// Size of index and filters per row, which are in the block cache too, in sixteenths of a byte.
+/// Size per row, in sixteenths of a byte, of index and filters, which are in the block cache too.
 const INDEX_SIXTEENTHS: u64 = 40;
-/// Memory for the tree, which is not used; what exceeds it is evicted during the check at opening.
+/// Memory for the tree, which is not used. The check at opening evicts the nodes that exceed this memory.
 const TREE_MIB: u64 = 64;
 
 fn config(rows: u64, direct_reads: bool) -> StorageConfig {
@@ -85,7 +85,7 @@ fn fill(dir: &Path, rows: &Rows, codes: &BTreeMap<Digest, Bytes>, progress: Prog
         chain::commit(&store, &delta, None)?;
         task.update(((index + 1) * BATCH_ROWS) as u64, "");
     }
-    // RocksDB still compacts, and would stop when it is closed.
+    // RocksDB is still compacting; closing it now would stop the compactions.
     files::wait_until_quiet()?;
     store.close();
     Ok(())
@@ -110,7 +110,7 @@ pub(super) fn masked(mask: &Address, key: &StateKey) -> StateKey {
     }
 }
 
-/// Returns the mask that separates a world's addresses from others'.
+/// Returns the mask that separates a world's addresses from those of other worlds.
 pub(super) fn mask(world: u64) -> Address {
     Address::from_slice(&Digest::tagged("slipnet/bench-hints-world", &world.to_le_bytes()).0[..20])
 }

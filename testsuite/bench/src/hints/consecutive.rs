@@ -32,7 +32,7 @@ const READS: [(&str, Duration); 3] = [
     ("1ms", Duration::from_millis(1)),
 ];
 
-/// Replays on the store: cold, with reading ahead, and with reading ahead and the hot cache. The floor of the last one
+/// Replays on the store: cold, with reading ahead, and with reading ahead and the hot cache. The floor of the last way
 /// is many threads that only read the keys that no cache can have.
 pub(super) fn measure(
     store: &Store,
@@ -49,7 +49,7 @@ pub(super) fn measure(
         let mut variants: [usize; NAMES.len()] = std::array::from_fn(|variant| variant);
         variants.rotate_left(run % NAMES.len());
         for variant in variants {
-            // A node has the cache before its batch.
+            // A node's cache is warm before a batch arrives.
             let hot = (variant == HOT).then(|| trace.warmed_up());
             store.drop_cached();
             let (cost, done) = Cost::of(store, || match variant {

@@ -1,11 +1,11 @@
-//! The rows that fill a cold store. They are a function of their number, and are made in the order of the table. So
-//! RocksDB moves whole files down and never merges them.
+//! The rows that fill a cold store. Each row is a function of its number. The rows are made in the order of the table,
+//! so that RocksDB moves whole files down and never merges them.
 
 use rayon::prelude::*;
 use slipstream_types::{AccountValue, Address, B256, Digest, StateKey, StateValue, U256};
 
 /// Untouched slots of a contract for each slot that the blocks touch. Without them a contract's touched slots would be
-/// adjacent and read in one block; on mainnet they lie scattered among all its others.
+/// adjacent and read in one block; on mainnet they lie scattered among all other slots of the contract.
 pub(super) const NEIGHBOURS: u64 = 200;
 /// Rows of an account that no block touches: the account and its slots.
 const ACCOUNT_ROWS: u64 = 4;
@@ -21,8 +21,8 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Mixes the real rows with at least `filler` others, of which up to `neighbours` for each touched slot. The real
-    /// ones must have distinct keys.
+    /// Mixes the real rows with at least `filler` others, up to `neighbours` of them for each touched slot. The real
+    /// rows must have distinct keys.
     pub(super) fn new(real: Vec<(StateKey, StateValue)>, filler: u64, neighbours: u64) -> Rows {
         let mut touched: Vec<Address> = real
             .iter()
@@ -30,7 +30,7 @@ impl Rows {
             .map(|(key, _)| *key.address())
             .collect();
         touched.sort_unstable();
-        // At most half of the filler: a short run has fewer neighbours, but also other rows.
+        // Neighbours are at most half of the filler, so that a short run also has other rows.
         let each = neighbours.min(filler / 2 / (touched.len() as u64).max(1));
         let mut neighbours = 0;
         let mut contracts = Vec::new();
@@ -55,7 +55,7 @@ impl Rows {
         Digest::tagged("slipnet/bench-hints-rows-1", &bytes)
     }
 
-    /// Returns the rows' numbers in the order of their keys' places in a table.
+    /// Returns the rows' numbers in the order of the table, in which `place` is a key's position.
     pub(super) fn in_order(&self, place: impl Fn(&StateKey) -> [u8; 32] + Sync) -> Vec<u32> {
         let place = |index: u32| {
             let place = place(&self.row(index).0);

@@ -27,7 +27,7 @@ use slipnet::progress::Progress;
 
 /// Earlier blocks have empty accounts in the state (before EIP-161), which no delta can express.
 const FIRST_BLOCK: u64 = 2_675_000;
-/// The world of the trace; those of blocks are their numbers.
+/// The world of the trace. A block's world is the block's number.
 const TRACE_WORLD: u64 = u64::MAX;
 
 /// The size of the measurements.
@@ -37,7 +37,7 @@ pub(super) struct Size {
     filler: u64,
     /// The number of consecutive batches.
     batches: usize,
-    /// The number of them that are replayed on modelled devices.
+    /// The number of these batches that are replayed on modelled devices.
     modelled_batches: usize,
 }
 
@@ -92,7 +92,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     let mut costs: BTreeMap<Variant, Vec<Vec<Cost>>> = BTreeMap::new();
     for run in 0..size.runs {
         progress.step(&format!("replaying {} blocks, round {} of {}", cases.len(), run + 1, size.runs));
-        // The first variant rotates, so that all share the disk's leftover work of another.
+        // The first variant rotates, so that the work that one variant leaves to the disk slows all others alike.
         let mut variants = Variant::ALL;
         variants.rotate_left(run % Variant::ALL.len());
         for variant in variants {

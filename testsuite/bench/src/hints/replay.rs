@@ -24,11 +24,11 @@ const READAHEAD: usize = 8;
 pub(crate) struct Case {
     pub(crate) block: Block,
     pub(crate) expected: Outcome,
-    /// The distinct keys of its hints, in first-use order.
+    /// The distinct keys of the block's hints, in first-use order.
     pub(crate) keys: Vec<StateKey>,
-    /// All that it reads, in a hash map, so that only CPU time remains.
+    /// All that the block reads, in a hash map, so that only CPU time remains.
     in_memory: WarmState<MemoryState>,
-    /// Its hints as sent over the network; `None` if it reads more than hints may name.
+    /// The block's hints as sent over the network; `None` if the block reads more than hints may name.
     sealed: Option<Blob>,
 }
 
@@ -152,7 +152,7 @@ impl Case {
         Ok(Case { block, expected, keys, in_memory, sealed })
     }
 
-    /// Returns its hints, opened as a follower opens them.
+    /// Returns the block's hints, opened as a follower opens them.
     pub(crate) fn hints(&self) -> Result<Hints> {
         let Block { gas_used, env, transactions, .. } = &self.block;
         let Some(sealed) = &self.sealed else { return Ok(self.expected.hints.clone()) };
@@ -202,7 +202,7 @@ impl Case {
 
 /// The result of [`Case::make_hints`].
 pub(super) struct MadeHints {
-    /// Seconds of executing it without recording reads.
+    /// Seconds of executing the batch without recording reads.
     pub(super) silent_s: f64,
     pub(super) execute_s: f64,
     pub(super) make_s: f64,
@@ -255,7 +255,7 @@ fn pipelined(prefetcher: &Prefetcher, cases: &[Case], worlds: &[World]) -> Resul
         for (case, world) in coming.by_ref().take(missing) {
             ahead.push_back(case.read_ahead(prefetcher, world)?);
         }
-        // Dropped after its execution, so that the next block can be prefetched.
+        // The block's state is dropped after its execution, so that the next block can be prefetched.
         let warm = ahead.pop_front().expect("each block is read for before it executes");
         case.check(&warm)?;
     }

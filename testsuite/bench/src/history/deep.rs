@@ -51,7 +51,7 @@ impl Plan {
         }
     }
 
-    /// Returns the name of its directory, which depends on the rows.
+    /// Returns the name of the history's directory, which depends on the rows.
     fn name(&self) -> String {
         let fingerprint = &Workload::fingerprint(self.keys).to_string()[..16];
         let (keys, batches) = (short(self.keys), short(self.batches));

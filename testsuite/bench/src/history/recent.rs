@@ -65,7 +65,7 @@ pub(super) fn measure(
     for round in 0..=rounds {
         progress.step(&format!("reading {BEHIND} batches behind the head, round {round} of {rounds}"));
         let uniform: Vec<StateKey> = (0..plan.reads).map(|_| workload.key()).collect();
-        // Changed keys spread over all of them, others in each round.
+        // Takes keys spread over all changed ones, and different keys in each round.
         let step = (changed.len() / plan.reads).max(1);
         let changed: Vec<StateKey> =
             changed.iter().skip(round % step).step_by(step).take(plan.reads).copied().collect();

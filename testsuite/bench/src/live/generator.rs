@@ -33,7 +33,7 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(20);
 const DRAIN: Duration = Duration::from_secs(60);
 /// A transfer's gas.
 const GAS: u64 = 21_000;
-/// The base fee of other chains varies: transfers pay at most this multiple of the current one.
+/// The base fee of other chains varies: transfers pay at most this multiple of the current base fee.
 const FEE_ROOM: u128 = 50;
 /// The longest latency from due to committed, for a sustained rate.
 pub(super) const LATENCY_MAX: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ pub(super) struct Offer {
 /// The result of a load.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
-    /// The rate between the commits of the first tenth and of the last.
+    /// The rate of the commits, without the first tenth and the last tenth of them.
     pub(super) tps: f64,
     /// Sorted latencies from due to committed, in milliseconds. In a flood: from sent to committed.
     pub(super) latencies_ms: Vec<f64>,
@@ -131,7 +131,7 @@ pub(super) async fn offer(chain: &Chain, accounts: &[Account], offer: Offer) -> 
     seen.outcome(&due)
 }
 
-/// Sends a lane's arrays when they are due; returns when that was.
+/// Sends a lane's arrays when they are due; returns the first transfer and the due time of each.
 async fn send(
     rpc: Rpc,
     arrays: Vec<(usize, Vec<Signed>)>,

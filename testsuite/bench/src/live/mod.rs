@@ -45,7 +45,7 @@ struct Plan {
     warm: Duration,
     flood: usize,
     seconds: f64,
-    /// Accounts of the large genesis. Its limit is 32 MiB: some 540,000 accounts.
+    /// Accounts of the large genesis. A genesis is limited to 32 MiB, which is some 540,000 accounts.
     accounts: u32,
 }
 

@@ -104,7 +104,7 @@ async fn sustained_tps(subject: &Subject, plan: &Plan, progress: Progress) -> Re
     bail!("the chain sustains no rate: p99 is above a second at all of them")
 }
 
-/// Offers transfers to the primary at a rate; again if it was no longer the primary at the end.
+/// Offers transfers to the primary at a rate; repeats this if another node is the primary at the end.
 pub(super) async fn load(subject: &Subject, per_second: f64, array: usize, plan: &Plan) -> Result<Loaded> {
     for _ in 0..TERMS_MAX {
         let primary = subject.primary().await?;

@@ -101,7 +101,7 @@ impl Default for Shape {
 
 impl Subject {
     /// Starts validators and fullnodes with the configuration that `init` writes. Nodes with latency choose no further
-    /// peers, because those connections would have none.
+    /// peers, because connections to these would have no latency.
     pub(super) async fn devnet(shape: Shape, dir: &Path) -> Result<Subject> {
         let options = DevnetOptions {
             validators: shape.validators,

@@ -25,14 +25,14 @@ use super::{
 };
 use slipnet::progress::Progress;
 
-/// The directory in a store with the file that spares the next start reading all rows; a clean stop leaves it, and so
-/// do some moments at work.
+/// The directory in a store with the file that spares the next start reading all rows. A clean stop writes this file,
+/// and so does a store at work at some moments.
 const FRONTIERS: &str = "frontiers";
-/// Updates per batch while a store is killed.
+/// Updates per batch in a store that is killed.
 const UPDATES: usize = 10_000;
-/// The time that it commits before.
+/// The time for which that store commits before the kill.
 const WORK: Duration = Duration::from_secs(3);
-/// More batches than it makes in that time.
+/// More batches than that store commits in [`WORK`].
 const WORK_BATCHES: u64 = 5_000;
 
 /// The end of a store before it is opened.
@@ -44,11 +44,11 @@ enum End {
     Lost,
 }
 
-/// Rounds of batches before a clean end, so that the store leaves as much for its next start as one at work.
+/// Rounds of batches before a clean end: enough that the store leaves as much for its next start as a store at work.
 const CLEAN_ROUNDS: usize = 5;
 const ROUND_BATCHES: usize = 10;
-/// Batches that are committed with and without the background check: some seconds, in which it makes at least ten
-/// steps.
+/// Batches that are committed with and without the background check: some seconds, in which the check makes at least
+/// ten steps.
 const SCRUB_BATCHES: usize = 40;
 const QUICK_SCRUB_BATCHES: usize = 20;
 const SCRUB_AIM: Aim = Aim::AtMost(0.05);
@@ -160,8 +160,8 @@ impl Opening {
         OpenOptions { dir: self.store.clone(), tree_memory_mib }.in_child()
     }
 
-    /// Commits, and brings the store to an end. Returns false if it has no frontiers to lose; only a clean end leaves
-    /// them.
+    /// Commits, then ends the store as `end` says. Returns false if the store has no frontiers to lose; only a clean
+    /// end leaves them.
     fn bring_to(&self, end: End) -> Result<bool> {
         if end == End::Lost && !self.store.join(FRONTIERS).exists() {
             return Ok(false);
@@ -193,8 +193,8 @@ impl Opening {
         Ok(CommitOptions { filled, warm_rounds: 0, rounds: CLEAN_ROUNDS })
     }
 
-    /// Commits alternately with and without the background check. The store was closed before, so that its frontier
-    /// opens it.
+    /// Commits alternately with and without the background check. The store was closed before, so that it opens by its
+    /// frontier.
     fn scrub(&self, rounds: usize, batches: usize) -> Result<Rounds> {
         let mut measured = Rounds::default();
         for round in 0..rounds {

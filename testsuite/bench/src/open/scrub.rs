@@ -52,18 +52,18 @@ struct Checked {
     /// Seconds that its steps took.
     busy_seconds: f64,
     seconds: f64,
-    /// Whether it passed all paths before the commits ended, and was idle afterwards.
+    /// Whether the check passed all paths before the commits ended, and was idle afterwards.
     came_round: bool,
 }
 
 impl ScrubOptions {
-    /// Runs it in its own process.
+    /// Runs the measurement in its own process.
     pub(super) fn in_child(&self) -> Result<ScrubReport> {
         let begin = self.begin.map(|begin| ("--begin", begin.to_string()));
         child::run(NAME, &self.filled.arguments(begin))
     }
 
-    /// Runs it in this process and prints its result.
+    /// Runs the measurement in this process and prints its result.
     pub(crate) fn run(&self) -> Result<()> {
         let (ours, mut workload) = self.filled.open()?;
         let round = workload.round(self.filled.batches, self.filled.updates, Choice::Uniform)?;

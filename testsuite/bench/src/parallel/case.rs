@@ -35,8 +35,8 @@ impl Case {
         Ok(Case { name, env, transactions, conflicts, state, outcome })
     }
 
-    /// Returns the speed-ups of several threads over one. Both take turns to go first, one extra run does not count,
-    /// and the outcomes are compared.
+    /// Returns the speed-ups of several threads over one. One thread and several threads take turns to go first. One
+    /// extra run does not count. The outcomes are compared.
     pub(super) fn speedups(&self, graph: &Conflicts, workers: &Workers, runs: usize) -> Result<Vec<f64>> {
         let one = || Ok(execute(&self.state, &self.env, &self.transactions)?);
         let several = || Ok(execute_parallel(&self.state, &self.env, &self.transactions, graph, workers)?.0);

@@ -96,10 +96,10 @@ fn notes(quick: bool) -> Vec<String> {
 /// Makes a graph for a case.
 type Graph = Box<dyn Fn(&Case) -> Conflicts>;
 
-/// The means of a measurement.
+/// The threads that a measurement uses, and its number of runs.
 struct Measure {
     workers: Workers,
-    /// For comparisons of graphs: it must show possible losses, not avoid them.
+    /// For comparisons of graphs: these threads must show possible losses, not avoid them.
     eager: Workers,
     runs: usize,
 }

@@ -69,7 +69,7 @@ impl Way {
 pub(super) struct Bench<'a> {
     state: &'a ColdState,
     programs: &'a Programs,
-    /// As many threads as read ahead, like a node's.
+    /// As many threads as a node's prefetcher has by default.
     threads: ThreadPool,
 }
 

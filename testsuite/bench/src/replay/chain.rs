@@ -24,7 +24,7 @@ use crate::harness::{
 };
 use slipnet::progress::Progress;
 
-/// To be changed when traffic is made differently.
+/// Change this when traffic is made differently.
 const VERSION: u8 = 1;
 /// The file, in a chain's directory, of the keys that the chain reads.
 const KEYS: &str = "keys";

@@ -12,7 +12,7 @@ use crate::{Aim, Figure, Report, harness::ratios};
 pub(super) fn report(plan: &Plan, rows: u64, samples: &[(Traffic, Samples)]) -> Report {
     let mut figures = Vec::new();
     for (traffic, samples) in samples {
-        // The aims are for ERC-20; the same figures of other traffic have its name as a suffix.
+        // The aims are for ERC-20; the same figures of other traffic have that traffic's name as a suffix.
         let suffix = if *traffic == Traffic::Erc20 { String::new() } else { format!(".{}", traffic.name()) };
         figures.extend(compared(samples, *traffic == Traffic::Erc20, &suffix));
     }

@@ -27,7 +27,7 @@ const TOUCH_GAS: u64 = 1_500_000;
 pub(super) enum Traffic {
     /// Transfers of one token between uniformly drawn holders.
     Erc20,
-    /// The same, but the holder of rank r takes part 1/r as often as the first.
+    /// Like `Erc20`, but the holder of rank r takes part 1/r as often as the first.
     Erc20Zipf,
     /// Swaps of one pair.
     Amm,
@@ -45,7 +45,7 @@ impl Traffic {
         self.into()
     }
 
-    /// Makes `count` batches of it, but no more than there are access lists for `Lists`.
+    /// Makes `count` batches of this traffic; for `Lists`, no more than the number of access lists.
     ///
     /// # Errors
     /// If a transaction cannot be signed.

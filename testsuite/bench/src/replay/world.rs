@@ -4,7 +4,7 @@
 //!  genesis ─▶ contracts, by transactions ─▶ rows, in the order of the table ─▶ base ─┬─ clone ─▶ chain of a workload (serves)
 //!                                                                                    └─ clone ─▶ follower, or proposer
 //! ```
-//! A clone hard-links the base's immutable files, and copies those that name them.
+//! A clone hard-links the base's immutable files, and copies the files that name them.
 
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,7 @@ const BALANCES: u64 = 3;
 const ALLOWANCES: u64 = 4;
 const DEPLOY_GAS: u64 = 3_000_000;
 const SEED: &str = "slipnet-replay";
-/// To be changed when a world is filled differently.
+/// Change this when a world is filled differently.
 const VERSION: u8 = 1;
 
 /// The size of a world.
@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    /// Returns the number of rows that are added to those of the contracts' creation.
+    /// Returns the number of rows beside those that the contracts' creation makes.
     pub(super) fn rows(&self) -> u64 {
         2 * self.holders + 3 * self.senders.len() as u64 + self.slots + self.listed.len() as u64
     }
@@ -141,7 +141,7 @@ impl World {
             progress.step(&format!("filling a store with {} rows", self.rows()));
             let store = open(dir)?;
             self.fill(&store, progress)?;
-            // RocksDB still compacts, and would stop when it is closed.
+            // RocksDB is still compacting; closing it now would stop the compactions.
             files::wait_until_quiet()?;
             store.close();
             Ok(())

@@ -36,9 +36,9 @@ pub struct AllOptions {
 }
 
 impl AllOptions {
-    /// Runs them one after another, so that one's memory and threads are gone before the next begins. Writes the file
-    /// after each, so that an interrupted run keeps its figures. A failed one (for example without its data) does not
-    /// stop the others.
+    /// Runs the benchmarks one after another, so that the memory and threads of one are gone before the next begins.
+    /// Writes the file after each benchmark, so that an interrupted run keeps its figures. A failed benchmark (for
+    /// example without its data) does not stop the others.
     ///
     /// # Errors
     /// If a benchmark failed, or the file cannot be written.

@@ -26,7 +26,7 @@ const FILE_BYTES_MAX: u64 = 32 << 20;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BenchRun {
-    /// Whether it was a quick look: only figures of full runs are quoted.
+    /// Whether the run was a quick look: only figures of full runs are quoted.
     pub(crate) quick: bool,
     /// The measured benchmarks, in the order in which they ran.
     pub(crate) benches: Vec<BenchReport>,

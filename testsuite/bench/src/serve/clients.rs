@@ -50,7 +50,8 @@ pub(super) struct ClientsReport {
     pub(super) cpu_s: f64,
 }
 
-/// Returns the request of a follower with the default configuration: its range ends where all others' do.
+/// Returns the request of a follower with the default configuration: its range ends where the ranges of all other
+/// followers end.
 pub(super) fn range_request(first: BatchNumber) -> Request {
     let config = SyncConfig::default();
     let batches = u64::from(config.range_batches_max.get());
@@ -76,7 +77,7 @@ pub(super) fn after(first: BatchNumber, answer: &[u8]) -> Result<BatchNumber> {
     Ok(first.after(range.batches.len() as u64))
 }
 
-/// Runs them all in this process and prints their [`ClientsReport`] as JSON.
+/// Runs all clients in this process and prints their [`ClientsReport`] as JSON.
 pub(crate) async fn run(options: ClientsOptions) -> Result<()> {
     let begin = Instant::now();
     let clients = (0..options.count).map(|index| {

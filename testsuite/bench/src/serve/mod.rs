@@ -32,8 +32,8 @@ use slipnet::{accounts::node_key, cpu, devnet::Process, progress::Progress};
 /// The numbers of clients.
 const FEW: u32 = 20;
 const MANY: u32 = 60;
-/// Without outbound connections: a node reserves nine of its 64 places for peers of its own choice, so clients would
-/// displace each other.
+/// Without outbound connections: a node reserves nine of its 64 connection slots for peers of its own choice, so
+/// clients would displace each other.
 const PLACES: &str = "  outbound: 0\n";
 const GAP: Duration = Duration::from_millis(50);
 const SERVER_SEED: &str = "slipnet-bench-server";

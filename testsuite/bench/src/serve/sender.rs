@@ -48,7 +48,7 @@ async fn answers(options: &SenderOptions) -> Result<HashMap<Vec<u8>, Vec<u8>>> {
     let mut answers = HashMap::new();
     let mut answer = async |request: &Request| -> Result<Vec<u8>> {
         let payload = codec::encode("sync request", request)?;
-        // Each time another asker, so that none exceeds its share.
+        // Each request comes from another peer, so that none exceeds its share.
         let asker = slipstream_testkit::key(answers.len() as u8).public();
         let answer =
             server.handle(asker, payload.clone()).await.map_err(|refusal| anyhow!(refusal))?.into_vec();

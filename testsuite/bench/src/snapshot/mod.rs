@@ -88,7 +88,7 @@ fn run_standard(options: &BenchOptions, dir: &Path, progress: Progress) -> Resul
     let mut rounds = Vec::new();
     for round in 1..=runs {
         progress.step(&format!("restore and floor, round {round} of {runs}"));
-        // The first task alternates, so that both share the disk's leftover work of the other.
+        // The first task alternates, so that the work that one leaves to the disk slows both alike.
         let mut tasks = [Task::Restore, Task::Floor];
         tasks.rotate_left(round % 2);
         let mut measured = [Measured::default(); 2];
@@ -154,7 +154,7 @@ impl MadeSnapshot {
     }
 }
 
-/// Closes a store when RocksDB has finished its compactions, which its clones would otherwise begin with.
+/// Closes a store when RocksDB has finished its compactions. Otherwise the store's clones would begin with them.
 fn close_quiet(store: &Store) -> Result<()> {
     wait_until_quiet()?;
     store.close();

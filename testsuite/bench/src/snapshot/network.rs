@@ -91,7 +91,8 @@ pub(super) fn rounds(is_quick: bool) -> usize {
     if is_quick { QUICK_ROUNDS } else { FULL_ROUNDS }
 }
 
-/// Measures one size; `standard` is the one of the aims. Works in `dir`, on the file system of the exported snapshot.
+/// Measures one size; `standard` is the size of the aims, in rows. Works in `dir`, on the file system of the exported
+/// snapshot.
 pub(super) fn measure(
     made: &MadeSnapshot,
     dir: &Path,
@@ -304,7 +305,7 @@ mod tests {
         }
     }
 
-    /// Goal: each figure that has an aim compares the right links; another size does not get its name.
+    /// Goal: each figure that has an aim compares the right links; a figure of another size has another name.
     #[test]
     fn figures_compare_the_links_that_they_name() {
         // One peer near, four near, one far, four far.

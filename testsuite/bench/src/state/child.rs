@@ -51,17 +51,17 @@ impl CommitOptions {
         self.filled.arguments(rounds.map(|(name, rounds)| (name, rounds.to_string())))
     }
 
-    /// Returns the number of batches that it makes, unless it is endless.
+    /// Returns the number of batches that the child makes, unless it is endless.
     pub(super) fn total_batches(&self) -> u64 {
         ((self.warm_rounds + self.rounds) * self.filled.batches) as u64
     }
 
-    /// Runs it in its own process.
+    /// Runs the child in its own process.
     pub(crate) fn in_child(&self) -> Result<CommitReport> {
         child::run(COMMIT, &self.arguments())
     }
 
-    /// Starts it in its own process, without an end.
+    /// Starts a child that commits until it is killed.
     pub(crate) fn start_endless(self) -> Result<child::Endless> {
         let endless = CommitOptions {
             filled: Filled { batches: ENDLESS_BATCHES, ..self.filled },
@@ -71,7 +71,7 @@ impl CommitOptions {
         child::Endless::start(COMMIT, &endless.arguments())
     }
 
-    /// Runs it in this process and prints its result.
+    /// Does the work in this process and prints its result.
     pub(crate) fn run(&self) -> Result<()> {
         let (ours, mut workload) = self.filled.open()?;
         let mut round = || {
@@ -121,14 +121,14 @@ pub(crate) struct OpenReport {
 }
 
 impl OpenOptions {
-    /// Runs it in its own process.
+    /// Runs the child in its own process.
     pub(crate) fn in_child(&self) -> Result<OpenReport> {
         let memory = self.tree_memory_mib.to_string();
         let dir = self.dir.display().to_string();
         child::run(OPEN, &["--dir".to_owned(), dir, "--tree-memory-mib".to_owned(), memory])
     }
 
-    /// Runs it in this process and prints its result.
+    /// Does the work in this process and prints its result.
     pub(crate) fn run(&self) -> Result<()> {
         let config = StorageConfig { tree_memory_mib: self.tree_memory_mib, ..config(true) };
         let start = Instant::now();

@@ -43,8 +43,8 @@ pub(crate) fn measure<C: Contender>(contender: &mut C, round: &Round) -> Result<
     meter.stop(updates)
 }
 
-/// Returns the same configuration for all, with a state's working set in the cache: the bench measures committing, not
-/// reading.
+/// Returns the configuration of all contenders. A state's working set fits into the cache: the bench measures
+/// committing, not reading.
 pub(crate) fn config(fsync: bool) -> StorageConfig {
     // Past states are not part of this measurement.
     let state_history = StateHistory::Batches(0);
@@ -89,7 +89,7 @@ impl OwnStore {
             store.commit(CommitBatch::new(&header, &delta), Some(speculation))?;
             task.update(((FILL_ROWS * (index + 1)) as u64).min(initial.keys()), "");
         }
-        // RocksDB still compacts, and would stop when it is closed.
+        // RocksDB is still compacting; closing it now would stop the compactions.
         wait_until_quiet()?;
         store.close();
         Ok(())

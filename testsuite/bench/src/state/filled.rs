@@ -34,7 +34,7 @@ pub struct Filled {
 }
 
 impl Filled {
-    /// Returns the arguments of a child that takes these, and some of its own.
+    /// Returns the arguments of a child that takes these options and the options in `own`.
     pub(crate) fn arguments(&self, own: impl IntoIterator<Item = (&'static str, String)>) -> Vec<String> {
         [
             ("--dir", self.dir.display().to_string()),

@@ -1,5 +1,5 @@
-//! The cost of committing certified state. The rivals of the store are the same rows in RocksDB without a tree, and two
-//! other trees: the `jmt` crate over the same RocksDB, and `nomt`.
+//! The cost of committing certified state. The store's first rival is the same rows in RocksDB without a tree. Two more
+//! are other trees: the `jmt` crate over the same RocksDB, and `nomt`.
 //!
 //! The clock covers one durable commit after another. Each goes from a decoded, sorted delta in memory until the state
 //! root is checked or computed ([`Way`]) and the rows are written and synced. Deltas and the floor's rows are made
@@ -61,7 +61,7 @@ struct Case {
 
 /// The case of the aims.
 const MAIN: Case = Case { updates: 10_000, choice: Choice::Uniform, batches: 10 };
-/// From this many keys on, memory for the tree covers only a part of it, and one case is measured.
+/// From this many keys on, the memory holds only a part of the tree, and one case is measured.
 const LARGE_KEYS: u64 = 50_000_000;
 /// The largest size of the aims.
 pub(super) const KEPT_KEYS: u64 = 100_000_000;
@@ -69,7 +69,7 @@ pub(super) const KEPT_KEYS: u64 = 100_000_000;
 const LARGE_TREE_MIB: u64 = 1_024;
 /// Everything fits: the bench measures committing, not reading.
 const ALL_CACHED: Caches = Caches { pages_mib: 1_024, leaves_mib: 1_024 };
-/// As much as ours has: its pages like our tree's memory, its leaves like our block cache.
+/// As much as our store has: the pages of `nomt` get as much as our tree, its leaves as much as our block cache.
 const LARGE_CACHES: Caches = Caches { pages_mib: 1_024, leaves_mib: 256 };
 const CURVE: Curve =
     Curve { tree_memory_mib: &[0, 1_024, 512, 256, 128, 64], passes: 2, warm_rounds: 10, rounds: 5 };
@@ -158,7 +158,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     }
     for pair in costs.windows(2) {
         let [(small, small_costs), (large, large_costs)] = pair else { continue };
-        // The first way in which both were measured.
+        // The first way in which both sizes were measured.
         let both = small_costs.iter().find_map(|(way, costs)| Some((costs, large_costs.get(way)?)));
         if let Some((small_costs, large_costs)) = both {
             let us = |costs: &[Cost]| costs.iter().map(Cost::cpu_us_per_update).collect::<Vec<_>>();

@@ -12,10 +12,11 @@ use super::{
 };
 use slipnet::progress::Progress;
 
-/// Rows of one batch during filling; it syncs five files for each.
+/// Rows of one batch during filling; `nomt` syncs five files for each batch.
 const FILL_ROWS: usize = 1_000_000;
-/// Pages of the hash table, which allocates them all on disk at once. There are 1 GiB up to 5M keys, then one page for
-/// every 20 keys, so that it probes little. At 100M keys they take 10 GiB, a little more than half of which is used.
+/// Pages of the hash table, which allocates them all on disk at once. They take 1 GiB up to 5M keys. Then each 20 keys
+/// have a page, so that lookups probe little, up to 10 GiB at 50M keys. At 100M keys a little more than half of these
+/// pages is used.
 const PAGES: (u64, u64) = (1 << 18, 2_500_000);
 const KEYS_PER_PAGE: u64 = 20;
 const PAGE_BYTES: u64 = 4 << 10;
@@ -26,7 +27,7 @@ const WORKERS: usize = 2;
 
 type Writes = Vec<(KeyPath, KeyReadWrite)>;
 
-/// The sizes of its caches.
+/// The sizes of the caches of `nomt`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Caches {
     pub(super) pages_mib: usize,
@@ -36,7 +37,7 @@ pub(super) struct Caches {
 pub(super) struct NomtPeer(Nomt<Sha2Hasher>);
 
 impl NomtPeer {
-    /// Returns its bytes on disk with `keys` keys.
+    /// Returns the bytes that `nomt` needs on disk for `keys` keys.
     pub(super) fn disk_bytes(keys: u64) -> u64 {
         u64::from(pages(keys)) * PAGE_BYTES + keys * VALUE_BYTES
     }
@@ -61,7 +62,7 @@ impl NomtPeer {
         Ok(NomtPeer(Nomt::open(options)?))
     }
 
-    /// Writes rows; durable when it returns: it has no other mode.
+    /// Writes rows durably; `nomt` has no other mode.
     fn write(&self, writes: Writes) -> Result<()> {
         let session = self.0.begin_session(SessionParams::default());
         session.finish(writes)?.commit(&self.0)
@@ -72,7 +73,7 @@ fn pages(keys: u64) -> u32 {
     (keys / KEYS_PER_PAGE).clamp(PAGES.0, PAGES.1) as u32
 }
 
-/// Returns the writes in the order of their paths, as it requires.
+/// Returns the writes in the order of their paths, as `nomt` requires.
 fn writes(delta: &Delta) -> Writes {
     let mut writes: Writes =
         rows(delta).into_iter().map(|(path, row)| (path.0, KeyReadWrite::Write(Some(row)))).collect();

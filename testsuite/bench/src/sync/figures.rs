@@ -116,7 +116,7 @@ struct Latency {
 }
 
 impl Latency {
-    /// Returns all modes that ran both ways.
+    /// Returns all modes that ran with latency and without.
     fn all(samples: &Samples) -> Vec<Latency> {
         let both =
             samples.followed.iter().filter(|(key, _)| key.one_way.is_zero()).filter_map(|(key, without)| {
@@ -139,8 +139,8 @@ impl Latency {
 }
 
 /// Returns the time with latency over the time without. The worst mode's figure has the name of the aim, among modes
-/// whose work is long enough. Then follow the seconds that latency adds to each mode: those of the start, however long
-/// the chain is.
+/// whose work is long enough. Then follow the seconds that latency adds to each mode: they belong to the start, however
+/// long the chain is.
 fn of_latency(samples: &Samples) -> Vec<Figure> {
     let all = Latency::all(samples);
     let costs: Vec<_> = all.iter().map(|mode| mode.cost(format!("latency_cost.{}", mode.label))).collect();

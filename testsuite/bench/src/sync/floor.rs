@@ -43,7 +43,7 @@ impl Loaded {
     /// Reads the batches of a store.
     ///
     /// # Errors
-    /// If it lacks one of them.
+    /// If the store lacks a batch.
     pub(super) fn read(store: &Store) -> Result<Loaded> {
         let head = store.head()?.header.number;
         let (first, count) = (BatchNumber::new(1), head.since(BatchNumber::GENESIS) as usize);

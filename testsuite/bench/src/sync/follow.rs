@@ -24,7 +24,7 @@ pub(super) struct Supply<'a> {
     pub(super) source: &'a Source,
     /// The chain's genesis file.
     pub(super) genesis: &'a Path,
-    /// The process that serves it, if its CPU matters.
+    /// The process that serves the chain, if its CPU matters.
     pub(super) server: Option<&'a NodeProcess>,
     /// The entries of `network.peers`.
     pub(super) peers: Vec<String>,

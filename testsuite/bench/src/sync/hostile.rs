@@ -17,7 +17,7 @@ use slipnet::progress::Progress;
 const PEERS: usize = 10;
 /// The numbers of hostile peers, in turn.
 pub(super) const HOSTILE: [usize; 3] = [0, 5, 9];
-/// The mode, which is bound by its peers and not by its own work, which would hide them.
+/// The mode: its peers limit it. In a mode that its own work limits, the peers' effect would not show.
 pub(super) const MODE: Mode = Mode::Delta;
 
 /// The runs with 0, 5 and 9 hostile peers, in the order of [`HOSTILE`]; they took turns, run by run.

@@ -54,11 +54,11 @@ struct Case {
     workload: Workload,
     batches: u64,
     modes: Vec<Mode>,
-    /// Whether it is measured without latency too.
+    /// Whether the chain is measured without latency too.
     both_latencies: bool,
-    /// Whether it is followed from hostile peers too.
+    /// Whether the chain is followed from hostile peers too.
     hostile: bool,
-    /// Whether it is followed from peers that serve different things, too.
+    /// Whether the chain is followed from peers that serve different things, too.
     mixed: bool,
 }
 
@@ -94,7 +94,7 @@ impl Plan {
             hostile: false,
             mixed: false,
         };
-        // Two chains of transfers: deltas take some seconds for one, and replay for the other.
+        // Two chains of transfers: deltas take some seconds on the first, and replay does on the second.
         let deltas = case(Workload::Transfers, long, &[Delta, DeltaHistory, RangeDelta, Snapshot, Auto]);
         let replays = case(Workload::Transfers, short, &[V1, ReplayUnhinted, Replay, AutoHistory]);
         let cases = vec![
@@ -244,7 +244,7 @@ impl CaseBench<'_> {
 /// A chain in a directory that a node can start on.
 struct MadeChain {
     source: Source,
-    /// The file of its genesis.
+    /// The chain's genesis file.
     genesis: PathBuf,
     loaded: Loaded,
     /// The state root at the baseline's target.

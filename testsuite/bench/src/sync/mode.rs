@@ -21,7 +21,7 @@ pub(super) enum Mode {
     ReplayAlone,
     /// The node's own choice, without history.
     Auto,
-    /// The same with history, as by default.
+    /// The node's own choice with history, as by default.
     AutoHistory,
 }
 

@@ -2,8 +2,8 @@
 //! time, from a random peer. It waits for the answer, verifies, executes and persists it, and only then requests the
 //! next chunk.
 //!
-//! It shares all parts with the node, and only their order differs: the transport, the server's protocol,
-//! `verify::range`, the executor's functions and the store with its fsync. It requests no hints.
+//! It uses the node's parts in another order: the transport, the server's protocol, `verify::range`, the executor's
+//! functions and the store with its fsync. It requests no hints.
 
 use std::{
     path::PathBuf,
@@ -61,7 +61,7 @@ pub(super) struct V1Report {
     /// From the first request to the last commit.
     pub(super) seconds: f64,
     pub(super) transactions: u64,
-    /// Bytes on its connections, headers and acknowledgements included.
+    /// Bytes on the follower's connections, headers and acknowledgements included.
     pub(super) bytes: u64,
     pub(super) cpu_s: f64,
     pub(super) state_root: Digest,
@@ -95,7 +95,7 @@ struct V1Follower {
     stages: Stages,
 }
 
-/// Runs it in this process and prints its [`V1Report`] as JSON.
+/// Runs the baseline in this process and prints its [`V1Report`] as JSON.
 pub(crate) async fn run(options: V1Options) -> Result<()> {
     let genesis: Genesis = serde_json::from_slice(&std::fs::read(&options.genesis)?)?;
     let store =
@@ -166,8 +166,8 @@ impl V1Follower {
         Ok(self.transport.request(peer, Protocol::SYNC, payload, limits).await?)
     }
 
-    /// Verifies, executes and persists one chunk; returns its number of transactions. The store checks that it follows
-    /// the head.
+    /// Verifies, executes and persists one chunk; returns its number of transactions. The store checks that the chunk
+    /// follows the head.
     fn take(&mut self, request: &RangeRequest, answer: Vec<u8>, due: u64) -> Result<u64> {
         let begin = Instant::now();
         let range: Range = codec::decode("range", &answer, ANSWER_BYTES_MAX)?;

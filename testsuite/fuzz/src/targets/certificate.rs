@@ -1,5 +1,5 @@
-//! A certificate that verifies has a quorum of signatures, in order and without repetition, on the honest ledger info
-//! and view: no key here signed anything else.
+//! A certificate that verifies has a quorum of signatures, in order and without repetition. They are on the honest
+//! ledger info and view, because no key here signed anything else.
 
 use std::sync::LazyLock;
 

@@ -50,7 +50,7 @@ pub(crate) fn run(bytes: &[u8]) {
     assert_eq!(core.decided(), BatchNumber::GENESIS);
 }
 
-/// Returns messages of another chain's validators with these keys: of each kind one that fits, and proves nothing here.
+/// Returns messages of another chain's validators with these keys: one of each kind that fits. They prove nothing here.
 pub(super) fn messages() -> Vec<Message> {
     let (domain, key, number) = (Digest::tagged("fuzz", b"another chain"), key(1), BatchNumber::new(1));
     let order = Order {

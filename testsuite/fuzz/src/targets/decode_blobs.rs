@@ -34,7 +34,7 @@ fn again(kind: BlobKind, content: &[u8]) -> Option<Vec<u8>> {
 pub(crate) fn run(bytes: &[u8]) {
     let Some((first, rest)) = bytes.split_first() else { return };
     let kind = KINDS[usize::from(*first) % KINDS.len()];
-    // As a blob, and as the content of one, which reaches the decoders far more often.
+    // The input is tried as a blob, and as the content of a blob, which reaches the decoders far more often.
     if let Ok(blob) = Blob::from_bytes(rest.to_vec())
         && let Ok(content) = blob.content(kind)
     {

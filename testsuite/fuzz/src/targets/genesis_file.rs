@@ -1,4 +1,4 @@
-//! Genesis files. An accepted one has one canonical form, which gives the same genesis and batch 0.
+//! Genesis files. An accepted file has one canonical form, which gives the same genesis and batch 0.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! JSON-RPC bodies. Every request in one is answered, in JSON; none makes a method panic, and none causes an internal
+//! JSON-RPC bodies. Every request in a body is answered, in JSON. No request makes a method panic or causes an internal
 //! error of the node.
 
 use std::sync::LazyLock;
@@ -16,8 +16,8 @@ const INTERNAL_ERROR_CODE: i64 = -32_603;
 static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| Builder::new_current_thread().enable_all().build().expect("a runtime"));
 
-/// One for all inputs, because it starts threads. It remembers transactions and filters of earlier inputs, which change
-/// no guarantee.
+/// One node's API for all inputs, because it starts threads. It remembers transactions and filters of earlier inputs,
+/// which change no guarantee.
 static DOOR: LazyLock<JsonRpcDoor> =
     LazyLock::new(|| RUNTIME.block_on(async { JsonRpcDoor::over(&CHAIN.genesis, CHAIN.store.clone()) }));
 

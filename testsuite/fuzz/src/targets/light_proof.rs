@@ -1,4 +1,4 @@
-//! A proof that a light client accepts is the one that a real chain's validators signed, in every value.
+//! A proof that a light client accepts equals, in every value, the one that a real chain's validators signed.
 
 use std::sync::LazyLock;
 
@@ -53,8 +53,8 @@ pub(crate) fn run(bytes: &[u8]) {
     assert!(known.iter().any(is_signed), "a proof with an unsigned certificate verifies");
     let of_batch: Vec<&AccountProof> = known.iter().filter(|honest| honest.header == proof.header).collect();
     assert!(!of_batch.is_empty(), "no batch of the ledger has this header");
-    // Something that no answer names may be absent, and its absence proved. Its presence needs a row that hashes to its
-    // path.
+    // A claim may prove the absence of an account or slot that no answer names. To prove its presence, the claim would
+    // need a row that hashes to its path.
     let of_account = || of_batch.iter().filter(|honest| honest.address == proof.address);
     let account = of_account().next().and_then(|honest| honest.account);
     assert_eq!(proof.account, account, "a false account verifies");

@@ -35,8 +35,8 @@ static OBJECTS: LazyLock<Objects> = LazyLock::new(|| {
     Objects { pieces, pack, codes }
 });
 
-/// Runs one input. The first byte selects the object. If the second is odd, the rest alters the honest blob; otherwise
-/// it is the content of another blob, or the blob itself.
+/// Runs one input. The first byte selects the object. If the second byte is odd, the rest alters the honest blob;
+/// otherwise the rest is the content of another blob, or that blob itself.
 pub(super) fn run(bytes: &[u8]) {
     let [which, mode, rest @ ..] = bytes else { return };
     let which = usize::from(*which) % (OBJECTS.pieces.len() + 1);

@@ -1,4 +1,4 @@
-//! Requests of peers that sync. An answer is no longer than the request allows, and a refused request costs nothing
+//! Requests of peers that sync. An answer is at most as long as the request allows, and a refused request costs nothing
 //! further.
 
 use slipstream_storage::PathPrefix;

@@ -1,5 +1,5 @@
-//! Raw transactions, as wallets send them. A decoded one is the only encoding of its content. The pool accepts or
-//! refuses it, and keeps an accepted one unchanged.
+//! Raw transactions, as wallets send them. A transaction that decodes is the only encoding of its content. The pool
+//! accepts or refuses it, and keeps an accepted transaction unchanged.
 
 use alloy_primitives::TxKind;
 use slipstream_consensus::{Pool, PoolConfig};

@@ -13,9 +13,9 @@ use slipstream_types::{
 
 /// The number of batches; the snapshot is of the last one.
 pub(super) const BATCHES: u64 = 3;
-/// The seed of the wallet that signs their transactions.
+/// The seed of the wallet that signs the batches' transactions.
 pub(super) const WALLET: u8 = 9;
-/// The gas limit of its transactions.
+/// The gas limit of the wallet's transactions.
 pub(super) const GAS: u64 = 100_000;
 /// Code that returns its call data: CALLDATASIZE PUSH0 PUSH0 CALLDATACOPY CALLDATASIZE PUSH0 RETURN.
 const CODE: [u8; 7] = [0x36, 0x5f, 0x5f, 0x37, 0x36, 0x5f, 0xf3];

@@ -85,7 +85,7 @@ fn swap_siblings(proof: &mut StateRangeProof) {
     std::mem::swap(&mut proof.left, &mut proof.right);
 }
 
-/// Returns code other than what was requested: it rotates the codes, or makes one up if there is only one.
+/// Returns code other than what was requested: it rotates the codes, or makes a code up if the answer has only one.
 fn other_code(answer: &mut Codes) -> Result<()> {
     let mut codes = answer.codes.to_vec();
     codes.rotate_left(1);
@@ -115,7 +115,7 @@ pub(crate) fn huge_hints() -> Result<Blob> {
 }
 
 /// Returns a range delta that also names unchanged rows, out of `rows`. Their values are true, so no proof shows that
-/// they are needless. Returns `None` if no such row lies between its ends, or if they are too many.
+/// they are needless. Returns `None` if no such row lies between its ends, or if too many do.
 pub(crate) fn pad(
     range_delta: &[u8],
     rows: impl IntoIterator<Item = (StateKey, StateValue)>,
@@ -148,7 +148,7 @@ fn graft(batches: &mut [RangeBatch]) {
     }
 }
 
-/// Gives each account of the batch's delta one wei more. Returns false if it has none.
+/// Gives each account of the batch's delta one wei more. Returns false if the delta has no account.
 fn give_money(batch: &mut RangeBatch) -> Result<bool> {
     let Some(blob) = &batch.delta else { return Ok(false) };
     let delta = Delta::open(blob)?;
@@ -216,12 +216,12 @@ fn false_hints(batch: &RangeBatch) -> Result<Option<Blob>> {
     Ok(Some(Blob::compress(BlobKind::Hints, &content)?))
 }
 
-/// Undoes the compression of all parts of a batch. Returns false if it has none.
+/// Undoes the compression of all parts of a batch. Returns false if the batch has no parts.
 fn undo_compression(batch: &mut RangeBatch) -> Result<bool> {
     each_part(batch, |kind, blob| literal(kind, &blob.content(kind)?))
 }
 
-/// Changes all parts of a batch that its header commits to. Returns false if it has none.
+/// Changes all parts of a batch that its header commits to. Returns false if the batch has no such part.
 fn each_part(batch: &mut RangeBatch, change: impl Fn(BlobKind, &Blob) -> Result<Blob>) -> Result<bool> {
     let parts = [
         (BlobKind::Body, &mut batch.body),
@@ -238,8 +238,8 @@ fn each_part(batch: &mut RangeBatch, change: impl Fn(BlobKind, &Blob) -> Result<
     Ok(any)
 }
 
-/// Returns a blob that is as long as its content. It is one LZ4 sequence of literals alone: a token, then the length in
-/// bytes of 255 and a last one below.
+/// Returns a blob that is as long as its content. It is one LZ4 sequence of literals alone: a token, then the length as
+/// bytes of 255 and a last byte below 255.
 fn literal(kind: BlobKind, content: &[u8]) -> Result<Blob> {
     let mut bytes = vec![kind as u8];
     bytes.extend(u32::try_from(content.len())?.to_le_bytes());

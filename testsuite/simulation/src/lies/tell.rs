@@ -21,11 +21,11 @@ use super::{
 /// How far a forged head is ahead of the true one.
 const FORGED_BATCHES: u64 = 1_000;
 
-/// The place of a lie in an answer.
+/// The part of an answer that a lie changes.
 pub enum Reach<'a> {
     /// Every batch; of headers and rows, the middle one.
     Everywhere,
-    /// The batch, header or row that this draws, given their number, which is not 0.
+    /// The batch, header or row that this function draws, given their number, which is not 0.
     Drawn(&'a mut dyn FnMut(usize) -> usize),
 }
 
@@ -48,8 +48,8 @@ impl Reach<'_> {
     }
 }
 
-/// Turns an honest answer into the lie; `None` if the answer has no place for it, or if the lie takes more than the
-/// answer.
+/// Turns an honest answer into the lie; `None` if the answer has nothing that the lie changes, or if making the lie
+/// needs more than the answer.
 pub fn tell(lie: PeerLie, request: &Request, honest: &[u8], mut reach: Reach<'_>) -> Result<Option<Vec<u8>>> {
     match (lie, request) {
         (_, Request::Summary) => {
@@ -126,7 +126,7 @@ fn false_summary(summary: &mut Summary, lie: PeerLie) -> Result<bool> {
     Ok(true)
 }
 
-/// Repeats each epoch end, or reverses their order; returns whether there are enough for that.
+/// Repeats each epoch end, or reverses their order; returns whether the answer has enough epoch ends for that.
 fn disorder(ends: &mut EpochEnds, lie: PeerLie) -> Result<bool> {
     let mut certificates = ends.certificates.to_vec();
     if lie == PeerLie::ReversedEpochs {
@@ -141,7 +141,7 @@ fn disorder(ends: &mut EpochEnds, lie: PeerLie) -> Result<bool> {
     Ok(is_other)
 }
 
-/// Changes the batches of a range, or its certificate; returns whether it found what to change.
+/// Changes the batches of a range, or its certificate; returns false if the range has nothing to change.
 fn false_range(range: &mut Range, lie: PeerLie, parts: Parts, mut reach: Reach<'_>) -> Result<bool> {
     let mut batches = range.batches.to_vec();
     let count = batches.len();

@@ -86,7 +86,7 @@ fn money_is_given_in_a_delta_of_good_form() {
     assert!(!give_money(&mut batch(header(5, Digest::ZERO))).unwrap());
 }
 
-/// Goal: exactly one row is hidden or changed, and an empty chunk has no place for a lie.
+/// Goal: exactly one row is hidden or changed, and an empty chunk gives no lie.
 #[test]
 fn one_row_is_hidden_or_changed() {
     let rows: Vec<_> =

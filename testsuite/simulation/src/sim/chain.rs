@@ -1,7 +1,7 @@
 //! [`Chain`]: the ledger that all worlds of a process share, and the forged ledger that colluders show.
 //!
 //! The real executor makes both from real transactions. Both begin with the same genesis. Its validators sign the true
-//! ledger's batches, and strangers sign the forged one's.
+//! ledger's batches, and strangers sign the forged ledger's.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,7 +36,8 @@ const EPOCH_BATCHES: u64 = 25;
 const ACCOUNTS: u64 = 160;
 /// The number of batches between two creations of a contract with its own code.
 const CREATION_INTERVAL: u64 = 9;
-/// Runtime code that stores its call's second word under the first: PUSH1 32 CALLDATALOAD PUSH0 CALLDATALOAD SSTORE STOP.
+/// Runtime code that stores the second word of its call data in the slot that the first word names: PUSH1 32
+/// CALLDATALOAD PUSH0 CALLDATALOAD SSTORE STOP.
 const RUNTIME: [u8; 7] = [0x60, 0x20, 0x35, 0x5f, 0x35, 0x55, 0x00];
 
 /// The proposer of all batches, and the fee recipient of every validator.

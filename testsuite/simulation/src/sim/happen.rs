@@ -102,7 +102,7 @@ impl World {
         self.refresh_peers()
     }
 
-    /// Tells every node its current connections.
+    /// Passes each node's current connections to it.
     pub(super) fn refresh_peers(&mut self) -> Result<()> {
         for node in 0..self.nodes.len() {
             self.refresh_peers_of(node)?;

@@ -49,7 +49,7 @@ impl Link {
             if rng.random_ratio(1, 3) {
                 return None;
             }
-            // The sender repeats it when no acknowledgement comes.
+            // The sender repeats the message when no acknowledgement comes.
             at += (50_000 + 2 * self.latency) * rng.random_range(1..4);
         }
         if at < self.last_arrival {

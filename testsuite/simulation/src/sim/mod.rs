@@ -158,7 +158,7 @@ impl fmt::Display for SimReport {
 /// The first failure by seed, with the command that repeats it; or that a kind of fault occurred too rarely.
 pub fn run(options: &SimOptions, progress: Progress) -> Result<SimReport> {
     let began = Instant::now();
-    // Made before the threads start, which would otherwise wait for each other.
+    // The ledger is made before the threads start. Otherwise the threads would wait for each other.
     Chain::canonical();
     Chain::forged();
     let ran = campaign(&options.seeds, options.verbose, progress, |seed| {

@@ -50,11 +50,11 @@ pub(super) struct Node {
     pub(super) life: u32,
     /// The process, if one runs.
     pub(super) up: Option<Up>,
-    /// Whether it refused to go on, and was right: its operator gave it a waypoint of another ledger.
+    /// Whether the node refused to go on, and was right: its operator gave it a waypoint of another ledger.
     pub(super) has_refused: bool,
     /// The highest head that this node ever had.
     pub(super) seen: BatchNumber,
-    /// How many more times its power fails right after a commit.
+    /// How many more times the node's power fails right after a commit.
     pub(super) cuts: u32,
 }
 
@@ -65,13 +65,13 @@ pub(super) struct PendingRequest {
     /// The key that the peer had when it was asked.
     pub(super) key: PeerId,
     pub(super) at: Moment,
-    /// Whether it asks for a summary.
+    /// Whether the request is for a summary.
     pub(super) is_summary: bool,
-    /// The requested thing; `None` if the request is about its peer.
+    /// The requested subject; `None` if the request is about its peer.
     pub(super) thing: Option<RequestSubject>,
 }
 
-/// A thing that can be requested of more than one peer.
+/// A subject that can be requested of more than one peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum RequestSubject {
     /// Batches from this one on.
@@ -114,10 +114,10 @@ pub(super) struct Up {
     pub(super) store: Store,
     /// Requests in flight.
     pub(super) requests: BTreeMap<RequestId, PendingRequest>,
-    /// Since when the first server, which has everything, has no request pending; `None` unless its last answer was
-    /// good.
+    /// Since when no request to the first server, which has everything, is pending; `None` unless that server's last
+    /// answer was good.
     pub(super) free_since: Option<Moment>,
-    /// When each thing was last received.
+    /// When each subject was last received.
     pub(super) came: BTreeMap<RequestSubject, Moment>,
     pub(super) wake: Option<Ticket>,
     pub(super) peers: Vec<PeerId>,
@@ -126,7 +126,7 @@ pub(super) struct Up {
     pub(super) creditable: BTreeMap<PeerId, u64>,
     /// The head and the snapshots in the first server's last summary.
     pub(super) offered: (BatchNumber, Vec<BatchNumber>),
-    /// A fault is to come, so that its store may fail.
+    /// Whether a fault is still to come, so that the node's store may fail.
     pub(super) is_armed: bool,
     /// The restore that was recorded when the process started, until it asks for that snapshot again.
     pub(super) begun: Option<BatchNumber>,
@@ -135,7 +135,7 @@ pub(super) struct Up {
 }
 
 impl Up {
-    /// Whether its store failed as planned: the process stops when it next needs it.
+    /// Whether the store failed as planned: the process stops when it next needs the store.
     pub(super) fn has_failed(&self) -> bool {
         self.is_armed && (self.store.view().is_err() || self.store.speculate(&Delta::default()).is_err())
     }
@@ -163,7 +163,7 @@ impl Node {
         self.up.as_ref().is_some_and(|up| up.banned.contains(peer))
     }
 
-    /// Whether it is at the head, or rightly refused to go there.
+    /// Whether the node is at the head, or rightly refused to go there.
     pub(super) fn is_done(&self, certified: BatchNumber) -> bool {
         self.has_refused || self.up.as_ref().is_some_and(|up| up.engine.head() == certified)
     }
@@ -222,7 +222,7 @@ fn fill(store: &Store, head: BatchNumber) -> Result<()> {
 }
 
 impl World {
-    /// Starts a process, on the store that the last one left.
+    /// Starts a process, on the store that the previous process left.
     pub(super) fn start(&mut self, index: usize) -> Result<()> {
         let now = self.instant();
         let node = &mut self.nodes[index];
@@ -306,7 +306,7 @@ impl World {
             self.fired.insert(Fault::PowerCut);
         }
         let node = &mut self.nodes[index];
-        // Before the handles are dropped, so that their later writes do not reach the disk.
+        // The disk crashes before the handles are dropped, so that their later writes do not reach it.
         node.disk.crash(kept);
         if let Some(ticket) = node.up.take().and_then(|up| up.wake) {
             self.queue.cancel(ticket);

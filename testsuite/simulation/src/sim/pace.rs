@@ -17,7 +17,8 @@ use super::{
 /// The most that the time of `auto` may be, as a multiple of the best way's time.
 const REGRET_MAX: f64 = 1.5;
 /// The most that one lie can cost, in request deadlines. A restore is compared with other ways every three deadlines.
-/// The last request to a liar moves to another peer after one more. An unavailable range delta may come before either.
+/// The last request to a liar moves to another peer after one more deadline. An unavailable range delta may come before
+/// either.
 const LIE_DEADLINES: u64 = 6;
 
 /// The deadline, and what it derives from.

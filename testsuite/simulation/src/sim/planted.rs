@@ -1,5 +1,5 @@
 //! Defences that a world leaves out at the seams of a node: its start, its jobs and its transport. The daemon leaves
-//! the others out itself. See [`Planted`].
+//! out the other defences itself. See [`Planted`].
 
 use anyhow::Result;
 use slipstream_sync::{
@@ -12,7 +12,7 @@ use slipstream_types::{Digest, Waypoint, codec, keccak256};
 
 use super::chain::Chain;
 
-/// Returns the worker of a node. Without the defence, a node checks its waypoint at its start, and never again.
+/// Returns the worker of a node. Without the defence, a node checks its waypoint only at its start.
 pub(super) fn worker(
     defences: Defences,
     waypoint: Option<Waypoint>,
@@ -23,7 +23,7 @@ pub(super) fn worker(
     if ignores { make(None) } else { Ok(worker) }
 }
 
-/// Returns what a node's engine begins with. Without the defence, it does not know that it began a restore.
+/// Returns what a node's engine begins with. Without the defence, the engine does not know that it began a restore.
 pub(super) fn local(defences: Defences, local: Local) -> Local {
     let begun = local.begun.filter(|_| !defences.lacks(Planted::ForgottenRestore));
     Local { begun, ..local }

@@ -1,7 +1,7 @@
 //! [`Server`]: a peer that serves the ledger, or lies about it.
 //!
 //! All servers of a process share one store that has everything. A server's own state (its windows, its snapshots, its
-//! head) decides which requests it refuses. It answers all others with the code that a node serves with.
+//! head) decides which requests it refuses. It answers all other requests with the code that a node serves with.
 
 use std::time::Duration;
 
@@ -62,14 +62,14 @@ pub(super) enum Habit {
 pub(super) enum Reaction {
     /// Answers at this moment.
     Answer(Moment),
-    /// Refuses it as busy at this moment.
+    /// Refuses the request as busy at this moment.
     Busy(Moment),
     /// Never replies.
     Silence,
 }
 
 impl Habit {
-    /// Whether all its answers are true, and all its announcements useful.
+    /// Whether all answers of such a server are true, and all announcements useful.
     pub(super) fn is_honest(&self) -> bool {
         !matches!(self, Habit::Lying(_) | Habit::Colluding { .. } | Habit::Pretending | Habit::Flooding)
     }
@@ -95,11 +95,11 @@ pub(super) struct Server {
     pub(super) id: PeerId,
     pub(super) habit: Habit,
     pub(super) keeps: Keeps,
-    /// How many batches it is behind the certified head.
+    /// How many batches the server is behind the certified head.
     pub(super) lag: u64,
-    /// Whether it comes back under another key when it is banned, and every few seconds if no node bans it.
+    /// Whether the server comes back under another key when it is banned, and every few seconds if no node bans it.
     pub(super) renames: bool,
-    /// The keys that it had before.
+    /// The keys that the server had before.
     pub(super) former: Vec<PeerId>,
     /// When a trickling server sends its next chunk.
     pub(super) chunk_at: Moment,
@@ -108,9 +108,9 @@ pub(super) struct Server {
 /// A server's answer, and whether it is true.
 pub(super) struct Answer {
     pub(super) bytes: Result<Vec<u8>, Refusal>,
-    /// Whether the asker must give no credit for it.
+    /// Whether the asker must give no credit for the answer.
     pub(super) is_lie: bool,
-    /// The lie in it, even an unprovable one, for the readers of a recording.
+    /// The lie in the answer, even an unprovable one, for the readers of a recording.
     pub(super) lie: Option<String>,
 }
 
@@ -122,12 +122,12 @@ impl Answer {
 }
 
 impl Server {
-    /// Returns its head while `certified` is the ledger's.
+    /// Returns the server's head while `certified` is the ledger's head.
     pub(super) fn head(&self, certified: BatchNumber) -> BatchNumber {
         certified.before(self.lag).max(BatchNumber::new(1))
     }
 
-    /// Whether it serves a snapshot.
+    /// Whether the server offers a snapshot.
     pub(super) fn offers(&self, certified: BatchNumber, number: BatchNumber) -> bool {
         self.snapshots(certified).contains(&number)
     }
@@ -143,7 +143,7 @@ impl Server {
         numbers.skip(forgotten).take(self.keeps.snapshots.min(SNAPSHOTS_MAX)).collect()
     }
 
-    /// Decides when and whether it answers a request whose deadline is `deadline_at`.
+    /// Decides whether and when the server answers a request whose deadline is `deadline_at`.
     pub(super) fn manner(
         &mut self,
         payload: &[u8],

@@ -160,7 +160,7 @@ impl World {
         Ok(())
     }
 
-    /// Returns a peer's answer, and when it begins to send it; `None` from a silent one.
+    /// Returns a peer's answer, and when the peer begins to send it; `None` from a silent peer.
     fn make_answer(
         &mut self,
         to: To,
@@ -259,7 +259,7 @@ impl World {
         }
     }
 
-    /// Tells a node its current connections, if they changed.
+    /// Passes a node's current connections to it, if they changed.
     pub(super) fn refresh_peers_of(&mut self, node: usize) -> Result<()> {
         let to = To { node, life: self.nodes[node].life };
         let places = 0..self.servers.len() + self.nodes.len();

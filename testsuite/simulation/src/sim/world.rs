@@ -79,7 +79,7 @@ pub(super) enum Event {
     Cut(To),
     /// Checks whether a request has waited too long.
     Waited { to: To, id: RequestId },
-    /// A peer that still has this key takes another one.
+    /// A peer that still has this key takes another key.
     Rename { server: usize, key: PeerId },
     /// A peer sends a round of useless announcements.
     Flood(usize),
@@ -97,9 +97,9 @@ pub(super) enum Event {
 
 /// A job between its start and its end.
 pub(super) enum Work {
-    /// It takes effect at its end.
+    /// The job takes effect at its end.
     Due(Job),
-    /// It took effect at its start.
+    /// The job took effect at its start.
     Done(Done),
 }
 
@@ -255,7 +255,7 @@ impl World {
         found.context("no participant has this key")
     }
 
-    /// Returns the node at a place, if it is one.
+    /// Returns the index of the node at a place; `None` if the participant there is a server.
     pub(super) fn node_at(&self, place: Place) -> Option<usize> {
         place.checked_sub(self.servers.len())
     }

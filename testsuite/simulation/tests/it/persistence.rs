@@ -68,8 +68,8 @@ fn flipped_bits_are_never_served() {
     campaign(Phase::BitFlips);
 }
 
-/// Goal: a store that lost a file either has all that it acknowledged or is refused with that file's name, and none of
-/// its files changes.
+/// Goal: a store that lost a file either has all that it acknowledged or is refused. A refusal names that file, and
+/// none of the store's files changes.
 #[test]
 fn lost_files_are_named_and_nothing_else_goes() {
     campaign(Phase::Losses);

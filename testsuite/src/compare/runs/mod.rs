@@ -53,7 +53,8 @@ fn compare(before: &[RunReport], after: &[RunReport], thresholds: &Thresholds) -
         if missing > 0 {
             notes.push(format!("{name} is not in every run: {missing} runs after count as the worst"));
         }
-        // A chain that commits nothing, or a node that never answers, has no figure; it counts as the worst value.
+        // A chain that commits nothing has no figure, and so has a node that never answers: both count as the worst
+        // value.
         let worst = match better {
             Better::Higher => 0.0,
             Better::Lower => f64::INFINITY,

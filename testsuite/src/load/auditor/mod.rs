@@ -1,9 +1,9 @@
 //! Fills the [`Ledger`] from the nodes: balances before, receipts of every batch, balances after.
 //!
-//! In a short run, receipts are read after its end, when the reads disturb nobody. In a long run they are read while it
-//! goes on, a fixed number of batches behind its head: nodes that prune would not have them at the end. A receipt whose
-//! hash is not in the plan waits for the generators' final report: its transaction was signed again, plugs a nonce, or
-//! is foreign.
+//! In a short run, receipts are read after its end, when the reads disturb nobody. In a long run they are read during
+//! the run, a fixed number of batches behind the head. Nodes that prune would no longer have them at the end. A receipt
+//! whose hash is not in the plan waits for the generators' final report: its transaction was signed again, plugs a
+//! nonce, or is foreign.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},

@@ -26,7 +26,7 @@ use std::{
 pub(super) const RETRIES_MAX: u32 = 20;
 /// The delay between two attempts: a full pool empties with the next batch.
 pub(super) const RETRY_DELAY: Duration = Duration::from_millis(250);
-/// How long after a node accepted a transaction it is sent again if the chain has not executed it: the node may have
+/// The delay after which an accepted transaction is sent again if the chain has not executed it: the node may have
 /// forgotten it.
 pub(super) const RESEND_AFTER: Duration = Duration::from_secs(5);
 /// The most transactions of one account that are resent at once: more would fill a pool that dropped them because it
@@ -132,7 +132,7 @@ pub(super) struct NonceBook {
     accounts: Vec<Account>,
     /// Waiting slots by time. An entry is stale unless its slot still waits for that time.
     waiting: BinaryHeap<Reverse<(Duration, usize, u64)>>,
-    /// Accounts whose first slot was accepted, by the time of that. Entries may be stale as above.
+    /// Accounts whose first slot was accepted, by the time at which it was. Entries may be stale, as in `waiting`.
     accepted: BTreeSet<(Duration, usize)>,
     /// Accounts whose nonce another sender seems to use.
     conflicts: BTreeSet<usize>,
@@ -240,7 +240,8 @@ impl NonceBook {
     fn refuse(&mut self, account: usize, nonce: u64, now: Duration) {
         let Some(slot) = self.accounts[account].slot(nonce) else { return };
         if slot.is_counted {
-            // It was accepted once and is refused now. Only the chain can tell what the first node did with it.
+            // A node accepted it once, and a node refuses it now. Only the chain can tell what the first node did with
+            // it.
             return self.accept(account, nonce, now);
         }
         if slot.purpose == Purpose::Plug {
@@ -300,7 +301,7 @@ impl NonceBook {
             let is_waiting = matches!(slot.state, State::Waiting { .. });
             match slot.is_counted {
                 true => {}
-                // It reached no node: another sender's transaction has its nonce.
+                // The transaction reached no node, so another sender's transaction has its nonce.
                 false if is_waiting && !slot.may_have_arrived => displaced.push(index),
                 false => self.counts.accepted += 1,
             }

@@ -25,9 +25,9 @@ use super::{
 /// The largest share of the generators' proved capacity that a load may use. Beyond it they have no reserve, and may be
 /// the limit.
 const CAPACITY_SHARE_MAX: f64 = 0.8;
-/// If a generator's 99th percentile of its own delays exceeds this, the generators count as late.
+/// The highest 99th percentile of the generators' own delays, in milliseconds. Above it, the generators count as late.
 const OWN_P99_MS_MAX: f64 = 50.0;
-/// If a chain commits less than this share of the offered transactions, it is the limit.
+/// The least share of the offered transactions that a chain must commit. Below it, the chain is the limit.
 const ACHIEVED_SHARE_MIN: f64 = 0.98;
 
 /// What limited the rate, if not the schedule.
@@ -45,7 +45,7 @@ pub enum Limit {
 pub struct Reads {
     /// The node's name, or the URL of its API.
     pub node: String,
-    /// Their transport.
+    /// The transport of the reads.
     pub way: ReadWay,
     /// Latency from the due time to the answer, in milliseconds; at least ten seconds for a missing answer. `None` if
     /// no read was due.

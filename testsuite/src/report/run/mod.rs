@@ -101,7 +101,7 @@ pub struct LoadSeries {
     /// Transactions committed or shown per second, or due reads and heads that arrived; in a long run, over slices of
     /// several seconds.
     pub per_second: Series,
-    /// The median latency of the samples due in each second, in ms from then.
+    /// The median latency of the samples due in each second, in ms from their due times.
     pub p50: Series,
     /// The 90th percentile of the same.
     pub p90: Series,

@@ -79,7 +79,7 @@ impl Stage<'_> {
     /// Returns the node that an event affects; `None` for links.
     ///
     /// # Errors
-    /// If it is the primary, and no node may be that.
+    /// If the event affects the primary, and no node may be primary.
     async fn met(&self, action: &Action) -> Result<Option<NodeIndex>> {
         match action.whom() {
             Some(PlannedNode::Primary) => self.primary().await.map(Some),

@@ -1,4 +1,4 @@
-//! [`Assault`]: attackers of the siege, as a process beside the nodes.
+//! [`Assault`]: attackers of the siege, which run as a separate process.
 
 use std::{
     collections::BTreeSet,
@@ -32,7 +32,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// Checks that the attackers' program exists, if the scenario needs it, and has its attacks.
 ///
 /// # Errors
-/// If not: otherwise the run would fail when the attack begins.
+/// If the program or an attack is missing. Without this check, the run would fail only when the attack begins.
 pub(super) async fn check(scenario: &Scenario) -> Result<()> {
     let mut wanted: BTreeSet<&str> =
         scenario.topology.groups.iter().filter_map(|group| group.among.as_deref()).collect();
@@ -112,7 +112,7 @@ impl Assault {
         Ok(Assault { process, servers: serde_json::from_str(&servers)?, lost_victim: false })
     }
 
-    /// Checks that they still attack.
+    /// Checks that the attackers still attack.
     ///
     /// # Errors
     /// If they ended by themselves: then the scenario lacks its attack.
@@ -120,12 +120,12 @@ impl Assault {
         self.process.check_alive().context("the attackers ended by themselves")
     }
 
-    /// Records that a fault takes their victim down. This does not excuse attackers that had ended before.
+    /// Records that a fault takes the attackers' victim down. This does not excuse attackers that had ended before.
     pub(crate) fn lose_victim(&mut self) {
         self.lost_victim |= self.check().is_ok();
     }
 
-    /// Ends them.
+    /// Ends the attackers.
     ///
     /// # Errors
     /// As [`Assault::check`], unless a fault took their victim down.
@@ -140,7 +140,7 @@ impl Assault {
 /// Waits until a process logs a line that it is ready, and returns the rest of that line.
 ///
 /// # Errors
-/// If it ends, or is not ready in time.
+/// If the process ends, or is not ready in time.
 pub(super) async fn ready(process: &mut Process, log: &Path, what: &str) -> Result<String> {
     let deadline = Instant::now() + READY_DEADLINE;
     loop {

@@ -1,5 +1,5 @@
-//! [`Excuses`]: what nodes may hold against each other because of a fault, and for how long. Pure: the time comes from
-//! outside.
+//! [`Excuses`]: the charges that nodes may raise against each other because of a fault, and for how long. Pure: the
+//! time comes from outside.
 //!
 //! ```text
 //!  fault ─▶ Cause ─▶ Window (node, from, until) ─┐
@@ -13,11 +13,12 @@ use std::collections::BTreeMap;
 
 use crate::scenario::plan::Harm;
 
-/// How long after a fault's end a request sent before it may still fail: the defaults of `sync.request_deadline_ms`,
-/// and of `network.idle_timeout_ms`, after which a connection counts as lost.
+/// How long after a fault's end a request from before that end may still fail: the sum of two defaults,
+/// `sync.request_deadline_ms` and `network.idle_timeout_ms`. After the latter, a connection counts as lost.
 pub(super) const GRACE_MS: u64 = 10_000 + 5_000;
-/// A node that comes back is behind, and sends many requests at once. It is excused until it reaches the head, but no
-/// longer than this, or than the scenario allows for that. Nodes open their stores and catch up within seconds here.
+/// A node that comes back is behind, and sends many requests at once. It is excused until it reaches the head, for at
+/// most this time or, if that is longer, the time that the scenario allows. Nodes open their stores and catch up within
+/// seconds here.
 const CATCH_UP_MS_MAX: u64 = 60_000;
 /// A node counts as at the head if it is at most this far behind: statuses are not read at the same moment.
 const AT_HEAD_BATCHES: u64 = 2;
@@ -97,7 +98,7 @@ impl Cause {
         }
     }
 
-    /// Whether it explains the charge for the rest of the run.
+    /// Whether the cause explains the charge for the rest of the run.
     fn lasts(self, charge: Charge) -> bool {
         self == Cause::Damaged && charge == Charge::Failed
     }
@@ -240,7 +241,8 @@ mod tests {
     /// Goal: each fault excuses exactly the charges that it can cause, and a lie excuses only the liar.
     #[test]
     fn a_fault_excuses_what_it_can_cause() {
-        // Silent, behind, failed, wrong: the charges against the node, and those by it against others.
+        // Whether silent, behind, failed and wrong are excused: as charges against the node, and as its charges against
+        // others.
         for (harm, of_it, of_others) in [
             (Harm::Kill, [true, true, false, false], [true, true, false, false]),
             (Harm::Pause, [true, true, false, false], [true, true, false, false]),

@@ -15,7 +15,7 @@ pub(super) struct Behind {
     pub(super) from_ms: u64,
     /// Samples before this moment do not count: they come from an earlier process.
     pub(super) seen_ms: u64,
-    /// When another fault affected it, from which its time no longer counts; `None` if there was none.
+    /// When another fault affected the node, if one did. From then on its time no longer counts.
     pub(super) until_ms: Option<u64>,
 }
 

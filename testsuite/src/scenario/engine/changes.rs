@@ -1,8 +1,8 @@
-//! [`Changes`]: the owner's transactions that change the validators, beside the clock.
+//! [`Changes`]: the owner's transactions that change the validators, sent while the clock continues.
 //!
-//! Each waits for its batch. The clock does not wait for it: a stalled chain makes no batches, and the clock may bring
-//! the event that lets it continue. All changes come from one account with consecutive nonces, so they are sent one
-//! after another.
+//! Each change waits for its batch. The clock does not wait for the change: a stalled chain makes no batches, and the
+//! clock may bring the event that lets the chain continue. All changes come from one account with consecutive nonces,
+//! so they are sent one after another.
 
 use std::{
     collections::VecDeque,
@@ -29,7 +29,7 @@ use crate::{
 const OWNER_KEY: &str = "owner.key";
 /// The fee recipient of a validator that is added.
 const FEES: &str = "0x00000000000000000000000000000000000000fe";
-/// The time limit after the clock: that of the last change if it is sent at the end, which then fails by its own
+/// The time that changes get after the clock's end: enough for a change sent at the very end to fail by its own
 /// deadline.
 const SETTLE: Duration = Duration::from_secs(75);
 
@@ -86,7 +86,7 @@ impl Stage<'_> {
     /// Makes the owner `add` or `remove` a validator. The clock continues meanwhile.
     ///
     /// # Errors
-    /// If it cannot be sent at all. Its result is reported later.
+    /// If the change cannot be sent at all. Its result is reported later.
     pub(super) fn change_validators(&mut self, change: &str, place: NodeIndex) -> Result<()> {
         let key_file = self.devnet.dir().join(OWNER_KEY);
         std::fs::write(&key_file, self.devnet.owner().key_hex()).context("cannot write the owner's key")?;
@@ -112,8 +112,8 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Returns nodes that could accept a change of `place`. First come those that no event keeps from the chain before
-    /// the change has its batch: the command polls the same node for the receipt, and the clock continues.
+    /// Returns nodes that could accept a change of `place`. The command polls the same node for the receipt, and the
+    /// clock continues. So those come first that no event keeps from the chain before the change has its batch.
     fn takers(&self, place: NodeIndex) -> Result<Vec<(NodeIndex, Rpc)>> {
         let (events, at_ms) = (plan(self.scenario), self.elapsed_ms());
         let sources = self.sources(Some(place))?;
@@ -194,7 +194,7 @@ mod tests {
         }
     }
 
-    /// Goal: ordering a change does not block. The next one is sent when the first is settled, and failures are
+    /// Goal: requesting a change does not block. The next one is sent when the first is settled, and failures are
     /// reported by name.
     #[tokio::test]
     async fn changes_are_sent_one_after_another() {
@@ -218,7 +218,7 @@ mod tests {
         assert!(changes.is_empty());
     }
 
-    /// Goal: if no more batches come, all ordered changes are reported and cancelled.
+    /// Goal: if no more batches come, all requested changes are reported and cancelled.
     #[tokio::test]
     async fn changes_that_never_end_are_given_up_by_name() {
         let mut changes = Changes::default();

@@ -11,7 +11,7 @@ impl Stage<'_> {
     /// Begins and ends events until the scenario's time is over.
     pub(super) async fn pass(&mut self, events: &[Event]) -> Result<()> {
         let end_ms = self.scenario.duration.ms();
-        // An event that ends at a moment does so before another begins.
+        // If one event ends and another begins at the same moment, the end comes first.
         let mut agenda: BTreeSet<(u64, bool, usize)> =
             events.iter().enumerate().map(|(index, event)| (event.at_ms, true, index)).collect();
         let mut hits = vec![None; events.len()];
@@ -73,7 +73,7 @@ fn ends_ms(event: &Event, begun_ms: u64) -> Option<u64> {
     event.until_ms.map(|until_ms| until_ms + begun_ms.saturating_sub(event.at_ms))
 }
 
-/// Whether an event with a duration began only after the clock was over, delayed by earlier events. It ends at once.
+/// Whether earlier events delayed an event with a duration until after the clock's end. Such an event ends at once.
 fn is_too_late(event: &Event, begun_ms: u64, end_ms: u64) -> bool {
     event.until_ms.is_some() && begun_ms >= end_ms
 }

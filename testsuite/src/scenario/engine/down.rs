@@ -1,7 +1,7 @@
 //! [`DownNodes`] and [`ActiveHarms`]: the current faults of each node, tracked separately. Pure.
 //!
-//! A node runs again once no fault holds it. With several slow disks at one node the slowest counts; jumps of its clock
-//! add up.
+//! A node runs again once no fault holds it. If several faults slow a node's disk, the slowest counts; jumps of its
+//! clock add up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,7 +81,7 @@ impl ActiveHarms {
         jumps.fold(0, i64::saturating_add)
     }
 
-    /// Whether a slow disk or a wrong clock of the node has an end yet to come, from which on the node counts as
+    /// Whether a slow disk or a wrong clock of the node has an end yet to come. From that end on, the node counts as
     /// behind. All other harms hold the node until it counts as behind.
     pub(super) fn ends_later(&self, place: NodeIndex) -> bool {
         let runs_on = |harm: &Harm| matches!(harm, Harm::SlowDisk(_) | Harm::ClockJump(_));

@@ -7,7 +7,7 @@ use slipstream_storage::{StorageConfig, plain_database};
 
 /// The directory of a node's rows, in its data.
 const DATABASE: &str = "db";
-/// The column families of state rows. A state that was downloaded whole is in the other one than its predecessor.
+/// The column families of state rows. One holds the state. A state that is downloaded whole goes into the other one.
 const ROWS: [&str; 2] = ["state_a", "state_b"];
 /// The most rows from which one is drawn.
 const ROWS_MAX: usize = 10_000;

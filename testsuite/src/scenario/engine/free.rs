@@ -39,9 +39,9 @@ fn end_ms(event: &Event) -> Option<u64> {
     }
 }
 
-/// Returns whether an event keeps a node from the chain. An event at the primary counts for nobody, because the plan
-/// does not know who that will be. Of two changes that are close in time, neither is sent by the other's node: one
-/// node sends both, and knows the number of the owner's next transaction.
+/// Returns whether an event keeps a node from the chain. An event at the primary counts for no node, because the plan
+/// does not know which node that will be. Of two changes close in time, neither is sent by the node that the other one
+/// is about. So one node sends both, and knows the owner's next nonce.
 fn keeps_away(scenario: &Scenario, names: &Names, event: &Event, place: NodeIndex) -> bool {
     match &event.action {
         // The node keeps running with these.
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(free_at(gone, 500), [2, 3, 4, 5]);
     }
 
-    /// Goal: a fault of a moment passes, and one that a node runs on with does not count.
+    /// Goal: a fault that takes effect at once passes, and one during which the node keeps running does not count.
     #[test]
     fn harmless_faults_do_not_count() {
         let moments = "- { at: 5s, what: { restart: { nodes: [validator-1] } } }\n\

@@ -11,7 +11,7 @@ use crate::{
     scenario::{names::NodeIndex, plan::Harm},
 };
 
-/// The time limit for a node whose disk was full to end: answers in progress, and its store.
+/// The time limit for a node whose disk was full to end: it ends answers in progress, and closes its store.
 const SETTLE: Duration = Duration::from_secs(20);
 /// The time limit for a node that was started to answer: it opens its store first.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
@@ -20,7 +20,7 @@ impl Stage<'_> {
     /// Harms a node.
     ///
     /// # Errors
-    /// If it cannot be done. Then it is undone, and the node continues.
+    /// If the harm cannot be done. Then what was done of it is undone, and the node continues.
     pub(super) async fn harm(
         &mut self,
         harm: &Harm,
@@ -85,10 +85,10 @@ impl Stage<'_> {
         }
     }
 
-    /// Waits until a node that no fault holds answers.
+    /// Waits for the answer of a node. Call it only for a node that no fault holds.
     ///
     /// # Errors
-    /// If it has ended, or does not answer in time.
+    /// If the node has ended, or does not answer in time.
     pub(super) async fn wait_answer(&mut self, place: NodeIndex) -> Result<()> {
         let node = self.node_mut(place)?;
         ensure!(node.pid().is_some(), "{} has ended", node.name());
@@ -161,7 +161,7 @@ impl Stage<'_> {
                 tokio::time::timeout(SETTLE, self.settled(place)).await.unwrap_or(Ok(()))?;
                 self.note_ended()
             }
-            // Only their hold is left to release.
+            // Of these harms, only the hold is left to release.
             Harm::Restart | Harm::Wipe | Harm::BitFlip(_) | Harm::Upgrade(_) => Ok(()),
         }
     }
@@ -195,7 +195,7 @@ impl Stage<'_> {
 
     /// Stops a node gracefully, and waits for it. A bad stop is a finding; the node has ended anyway.
     pub(super) async fn stop_node(&mut self, place: NodeIndex) -> Result<()> {
-        // With the delay, its last flushes would take longer than it has to stop.
+        // With the delay, the node's last flushes would take longer than the time limit for a stop.
         let knobs = self.knobs.get(&place).filter(|_| self.lasting.delay_ms(place) > 0);
         knobs.map_or(Ok(()), |knobs| knobs.slow_down(0))?;
         let stopped = self.node_mut(place)?.stop().await;
@@ -209,7 +209,7 @@ impl Stage<'_> {
     }
 }
 
-/// Whether the harm takes the node down or impairs it while it lasts. With a slow disk or a wrong clock it keeps
+/// Whether the harm takes the node down or impairs it while it lasts. With a slow disk or a wrong clock the node keeps
 /// running.
 fn holds(harm: &Harm) -> bool {
     !matches!(harm, Harm::SlowDisk(_) | Harm::ClockJump(_))

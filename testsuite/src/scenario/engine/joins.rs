@@ -21,7 +21,7 @@ pub(super) struct Joins {
 }
 
 impl Joins {
-    /// Polls a started node beside the clock until it answers.
+    /// Polls a started node until it answers, while the clock continues.
     fn wait_for(&mut self, event: usize, place: NodeIndex, rpc: Rpc, within: Duration) {
         self.places.insert(event, place);
         self.asked.spawn(async move { (event, tokio::time::timeout(within, answer(rpc)).await.is_ok()) });

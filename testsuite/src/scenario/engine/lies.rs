@@ -21,9 +21,9 @@ use crate::{
 /// The state of a stage's lies, by event: several may affect one validator at once.
 #[derive(Default)]
 pub(super) struct Lies {
-    /// Second nodes with validators' keys, and the places of the validators.
+    /// Second nodes with validators' keys, each with the index of its validator.
     twins: BTreeMap<usize, (NodeIndex, Node)>,
-    /// The copies of data that are to be restored.
+    /// The copies of data, which the ends of their events restore.
     copies: BTreeMap<usize, PathBuf>,
     /// The programs that replace validators.
     liars: BTreeMap<usize, Liar>,
@@ -63,8 +63,8 @@ impl Stage<'_> {
     /// the first.
     ///
     /// Both begin where the first one stopped: in its view, bound by its votes. If an order was in progress when a
-    /// primary was killed, both instances continue to order. Otherwise the others refuse their orders: these lack the
-    /// link to the last order, which a primary forgets once it is committed.
+    /// primary was killed, both instances continue to order. Otherwise the other nodes refuse the orders of both: such
+    /// orders lack the link to the last order, which a primary forgets once it is committed.
     pub(super) async fn begin_twin(
         &mut self,
         event: usize,
@@ -172,8 +172,8 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Kills the program that replaces a killed validator, and each second node with its key: otherwise the key would
-    /// keep voting.
+    /// Kills the program that replaces a killed validator, and each second node with the validator's key. Otherwise the
+    /// key would keep voting.
     pub(super) fn kill_lies(&mut self, place: NodeIndex) {
         self.silence(place);
         for twin in self.lies.twins_of(place) {

@@ -13,7 +13,7 @@ use crate::scenario::{fault::PeerLie, names::NodeIndex};
 
 /// The addresses of one event's liars: at least one for each liar.
 pub(crate) const ADDRESSES: usize = 16;
-/// The first of these addresses, after those of attackers: a flood from a shared address would take up the liars'
+/// The first of the liars' addresses, after those of attackers: a flood from a shared address would take up the liars'
 /// connection slots.
 pub(crate) const ADDRESS_FIRST: usize = 8_192;
 

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Invariants: if an unharmed node ends, that is a finding, whatever the criteria say. So is anything that the engine
-//! could not do: validators that are never ready, a join that fails, a fault that cannot be done. The report is written
-//! in any case. Everything that the engine started ends with it. Times in the report count from the clock's start, when
-//! the first nodes are ready.
+//! failed to do: validators that never become ready, a failed join, an impossible fault. The report is written in any
+//! case. Everything that the engine started ends with it. Times in the report count from the clock's start, when the
+//! first nodes are ready.
 
 pub(super) mod act;
 mod assault;
@@ -82,7 +82,8 @@ const SAMPLE: Duration = Duration::from_millis(500);
 /// The most samples of each node over a scenario. A series of more than 4,096 is thinned, and a peak that is thinned
 /// out would pass every limit.
 const SAMPLES_MAX: u32 = 3_500;
-/// A phase's time after the scenario's end: its last transactions are committed, or given up as lost.
+/// The time that a phase gets after the scenario's end. Until then its last transactions are committed, or given up as
+/// lost.
 const PHASE_GRACE: Duration = Duration::from_secs(60);
 
 /// The options of a run.
@@ -323,7 +324,7 @@ impl Stage<'_> {
 
     /// Stops the nodes, and judges.
     async fn close(mut self, mut report: RunReport, findings: Findings) -> Result<RunReport> {
-        // A node with a slow disk would not stop in time; a node that never started has no knobs to set.
+        // A node with a slow disk would stop too late. A node that never started has no knobs to set.
         for knobs in self.knobs.values() {
             let _ = knobs.slow_down(0);
         }

@@ -156,7 +156,7 @@ impl Stage<'_> {
     /// Waits until a started node answers.
     ///
     /// # Errors
-    /// If it ends, or does not answer in time.
+    /// If the node ends, or does not answer in time.
     pub(super) async fn wait_node(&mut self, place: NodeIndex) -> Result<()> {
         let deadline = Instant::now() + self.scenario.topology.ready_within.duration();
         self.node_mut(place)?.wait_ready(deadline).await
@@ -165,8 +165,8 @@ impl Stage<'_> {
     /// Starts a node for the first time, with an empty disk, without waiting for its answer.
     ///
     /// # Errors
-    /// If it cannot be started. If the node exists, it is observed from now on all the same. A node that joins counts
-    /// as behind in any case.
+    /// If the node cannot be started. If the node exists, it is observed from now on all the same. A node that joins
+    /// counts as behind in any case.
     pub(super) async fn start_node(&mut self, place: NodeIndex) -> Result<()> {
         let name = self.names.name(place).to_owned();
         let group = self
@@ -259,8 +259,9 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Registers that a node may be behind the head from now on. Does nothing if it does not run, or if a current fault
-    /// will leave it behind at its own end: that fault interrupted the earlier entry, and would not interrupt this one.
+    /// Registers that a node may be behind the head from now on. Does nothing if the node does not run. Does nothing
+    /// either if a current fault will leave the node behind at its own end: that fault interrupted the earlier entry,
+    /// and would not interrupt this one.
     pub(super) fn was_behind(&mut self, place: NodeIndex) {
         if self.ends_later(place) || !self.running().contains(&place) {
             return;

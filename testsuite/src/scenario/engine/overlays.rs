@@ -38,7 +38,7 @@ pub(super) fn ends_later(over: &[LinkOverlay], place: NodeIndex) -> bool {
     over.iter().any(|over| over.ends && meets(over))
 }
 
-/// Whether such an overlay cuts links of a node. Over slow links, a node still reaches the head, if later.
+/// Whether an overlay with an end cuts links of a node. Over slow links, a node still reaches the head, if later.
 pub(super) fn is_cut_until_later(over: &[LinkOverlay], place: NodeIndex) -> bool {
     over.iter().any(|over| over.shape.is_none() && ends_later(std::slice::from_ref(over), place))
 }
@@ -53,13 +53,13 @@ fn between<'a>(
     (mine.clone().rev().find_map(|over| over.shape), mine.any(|over| over.shape.is_none()))
 }
 
-/// As [`between`], for a twin's own links: the overlay that keeps the first instance from its hearers does not cut
-/// these.
+/// As [`between`], for a twin's own links: the overlay that keeps the first instance from the twin's hearers does not
+/// cut these links.
 fn of_twins(over: &[LinkOverlay], one: NodeIndex, other: NodeIndex) -> (Option<LinkShape>, bool) {
     between(over.iter().filter(|over| matches!(over.by, OverlayOwner::Event(_))), one, other)
 }
 
-/// Returns the twins of one of two nodes that the other one hears: their events, and the hearers.
+/// Returns the twins of either node that the other node hears, each by its event, with the node that hears it.
 fn twins_between(
     over: &[LinkOverlay],
     one: NodeIndex,
@@ -104,7 +104,7 @@ impl Stage<'_> {
         gone.iter().try_for_each(|over| self.settle(&over.pairs))
     }
 
-    /// Sets links to their overlays' shape, or else to that of the topology.
+    /// Sets links to their overlays' shape, or else to the topology's shape.
     pub(super) fn settle(&self, pairs: &[(NodeIndex, NodeIndex)]) -> Result<()> {
         let Some(links) = &self.links else { return Ok(()) };
         for (one, other) in pairs {
@@ -122,7 +122,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Returns the place of an event's twin among the ends of links: after all nodes.
+    /// Returns the index of an event's twin among the ends of links: twins come after all nodes.
     pub(super) fn twin_seat(&self, event: usize) -> usize {
         self.names.len() + event
     }
@@ -173,8 +173,8 @@ mod tests {
         assert!(!ends_later(&[&forever, &twin], 0) && !ends_later(&[], 0));
     }
 
-    /// Goal: the time of a node that joins over slow links counts from its join; that of one that joins behind a cut
-    /// with an end does not.
+    /// Goal: the catch-up time of a node that joins over slow links counts from its join. That of a node that joins
+    /// behind a cut counts only from the cut's end.
     #[test]
     fn slow_links_keep_nobody_from_joining() {
         let over = |shape, ends| LinkOverlay {

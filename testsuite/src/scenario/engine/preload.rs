@@ -23,7 +23,7 @@ mod layout;
 
 /// The library's file name from cargo.
 const LIBRARY: &str = "libslipnet_preload.so";
-/// The directory in which cargo puts it, beside its programs.
+/// The directory, beside its programs, in which cargo puts the library.
 const EXAMPLES: &str = "examples";
 /// The suffix of the file's name, after its node's.
 const SUFFIX: &str = "knobs";

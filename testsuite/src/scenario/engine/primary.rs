@@ -1,4 +1,4 @@
-//! Finds the primary: asks all validators, and takes the one of the newest view among those that claim to be primary.
+//! Finds the primary: asks all validators. Of those that claim to be primary, takes the validator with the newest view.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     scenario::names::{NodeIndex, may_validate},
 };
 
-/// How often validators are asked which of them is primary.
+/// How many times validators are asked which of them is primary.
 const LOOKS: usize = 8;
 const POLL: Duration = Duration::from_millis(250);
 
@@ -21,7 +21,7 @@ struct ViewReport {
     place: NodeIndex,
     /// The epoch and the view: views start over with each epoch.
     view: (u64, u64),
-    /// Whether it has left the earlier views and waits for this one to begin.
+    /// Whether the validator has left the earlier views and waits for this one to begin.
     changing: bool,
     is_primary: bool,
 }
@@ -70,7 +70,7 @@ impl Stage<'_> {
         self.not_cut_off(&running).first().copied().context("no validator that could be primary is running")
     }
 
-    /// Returns the report of a node; `None` if it does not answer, or does not validate.
+    /// Returns the report of a node, or `None` if the node fails to answer or only follows.
     async fn stand(&self, place: NodeIndex) -> Option<ViewReport> {
         let status = tokio::time::timeout(ANSWER_MAX, self.node(place).ok()?.status()).await;
         ViewReport::of(place, &status.ok()?.ok()?)

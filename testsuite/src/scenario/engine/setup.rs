@@ -30,9 +30,9 @@ pub(in crate::scenario) const BEFORE: &str = "before";
 pub(in crate::scenario) const DIR: &str = "{dir}";
 /// The key of the free space below which a node writes nothing. Its default exceeds a small disk.
 const DISK_FREE_MIN: &str = "storage.disk_free_min_mib";
-/// The key of how many announced peers a node dials.
+/// The key for the number of announced peers that a node dials.
 pub(in crate::scenario) const OUTBOUND: &str = "network.outbound";
-/// A node keeps one part of its small disk free, out of this many.
+/// A small disk counts as this number of equal parts, and its node keeps one of them free.
 const DISK_PARTS: u64 = 8;
 
 /// Whether datagrams go through relays.
@@ -65,8 +65,8 @@ pub(in crate::scenario) fn alike(scenario: &Scenario) -> DevnetOptions {
     }
 }
 
-/// Lets the program itself check the nodes' settings before anything runs, including those of nodes that join later: it
-/// may be of another build than the rules. Programs other than the current one may know other keys.
+/// Lets the program itself check the settings of all nodes before anything runs, because it may be of another build
+/// than the rules. Includes nodes that join later. Programs other than the current one may know other keys.
 ///
 /// # Errors
 /// Names the node, and quotes the program.
@@ -137,7 +137,7 @@ pub(in crate::scenario) fn disk_mib(scenario: &Scenario, names: &Names, place: N
     settings_of(scenario, names, place).filter_map(|settings| settings.disk_mib).last()
 }
 
-/// Returns the keys of a node that override those of the whole devnet; later settings win.
+/// Returns a node's own keys of node.yaml, which override the keys of the whole devnet; later settings win.
 pub(in crate::scenario) fn config_of(scenario: &Scenario, names: &Names, place: NodeIndex) -> Config {
     let mut config = scenario.topology.config.clone();
     if needs_links(scenario) {
@@ -232,8 +232,8 @@ pub(super) fn is_from_itself(scenario: &Scenario, options: &RunOptions) -> bool 
         && !options.programs.contains_key(BEFORE)
 }
 
-/// Returns the link between two nodes without faults: that of `links` for their regions, or else the built-in one of
-/// the world's regions.
+/// Returns the link between two nodes without faults. `links` may define it for their regions; otherwise it is the
+/// built-in link between the world's regions.
 pub(in crate::scenario) fn shape(
     scenario: &Scenario,
     names: &Names,

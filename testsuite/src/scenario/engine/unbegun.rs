@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Reports each criterion as not measured, and the cause of the failure in `nothing_ended`.
+/// Makes a report in which no criterion is measured. The criterion `nothing_ended` has the cause of the failure.
 pub(super) fn report(
     scenario: &Scenario,
     options: &RunOptions,

@@ -50,7 +50,7 @@ impl Scenario {
     /// Decodes and checks a text from, or for, the file `path`.
     ///
     /// # Errors
-    /// If it is not YAML, or has an unknown key or a value that cannot be run.
+    /// If the text is not YAML, or has an unknown key or a value that cannot be run.
     pub fn parse(text: &str, path: &Path) -> Result<Scenario, ScenarioError> {
         let scenario = decode::<Scenario>(text, path)?;
         rules::check(&scenario).map_err(|problem| refused(text, path, problem))?;

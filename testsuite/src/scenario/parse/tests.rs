@@ -13,7 +13,7 @@ fn the_smallest_scenario_has_defaults() {
     assert!(scenario.workload.is_empty() && scenario.faults.is_empty());
 }
 
-/// Goal: a mistake is reported with its line, its key and what to write, like those of node.yaml.
+/// Goal: a mistake is reported with its line, its key and what to write, like mistakes in node.yaml.
 #[test]
 fn mistakes_are_told_with_their_line_and_a_caret() {
     let text = error(&GOOD.replace("duration: 30s", "duration: 30"));

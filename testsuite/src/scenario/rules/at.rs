@@ -1,4 +1,4 @@
-//! [`At`]: a position in a scenario, which makes the problem of the value there.
+//! [`At`]: a position in a scenario, which makes a [`Problem`] with the value there.
 
 use std::ops::RangeInclusive;
 

@@ -83,7 +83,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks that each node that should catch up joins, or comes back from a fault.
+    /// Checks that each of the nodes, which should catch up, joins during the run or comes back from a fault.
     fn left_behind(&self, at: &At, nodes: &[String]) -> Checked {
         let may_be = |place: NodeIndex| {
             self.names.group(place).is_some_and(|group| self.topology().groups[group].joins.is_some())

@@ -7,8 +7,8 @@ use super::{ARTIFACTS, fullnode_and_key, programs, run::run};
 use crate::common::pair;
 
 /// Goal: a Go program reads blocks with and without transactions, and hears of new heads. It sends, deploys and waits
-/// with geth's own packages, and finds logs and states of the past. It takes hashes from answers, because those that it
-/// computes itself differ.
+/// with geth's own packages, and finds logs and states of the past. It takes block hashes from answers, because the
+/// hashes that it would compute itself differ.
 #[tokio::test(flavor = "multi_thread")]
 async fn go_works_against_a_fullnode() {
     let Some(client) = programs::go() else { return };

@@ -40,8 +40,8 @@ async fn read(rpc: &Rpc, head: u64) -> Chain {
     Chain { blocks, receipts, logs }
 }
 
-/// Goal: a client gets the same blocks, receipts and logs from three nodes: the validator that made them, a fullnode
-/// that executed them again, and one that applied their changes.
+/// Goal: a client gets the same blocks, receipts and logs from three nodes: the validator that made the blocks, a
+/// fullnode that executed them again, and a fullnode that applied their changes.
 #[tokio::test(flavor = "multi_thread")]
 async fn three_nodes_read_the_same_blocks_receipts_and_logs() {
     let options = DevnetOptions { validators: 1, accounts: 20, ..DevnetOptions::default() };

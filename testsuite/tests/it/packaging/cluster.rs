@@ -19,8 +19,8 @@ fn pods(documents: &[Value]) -> BTreeSet<String> {
     pods
 }
 
-/// Goal: the nodes of a network written like the examples find each other: each peer is a pod, and a node is also
-/// called by its pod's name.
+/// Goal: the nodes of a network written like the examples find each other. Each peer is a pod, and each node also
+/// answers to its pod's name.
 #[test]
 fn nodes_are_dialled_and_called_by_the_names_of_pods() {
     if !has_helm() {
@@ -63,8 +63,8 @@ fn leads_peers(service: &&Value) -> bool {
     service["spec"]["ports"][0]["port"] == 7400 && service["spec"]["clusterIP"] != "None"
 }
 
-/// Goal: an address for peers leads to one node, because they expect its key there; from outside there is one address
-/// per node.
+/// Goal: an address for peers leads to one node, because peers expect this node's key there. From outside the cluster,
+/// each node has an address of its own.
 #[test]
 fn an_address_for_peers_leads_to_one_node() {
     if !has_helm() {

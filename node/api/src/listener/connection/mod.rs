@@ -19,11 +19,11 @@ use super::seats::Seat;
 const STALL_WINDOW: Duration = Duration::from_secs(30);
 const STALL_BYTES_MIN: usize = 64 << 10;
 /// A reader that reads nothing for this long releases the places of its call, which others need. It keeps its seat
-/// while nobody needs that. The kernel reports reads in steps of some 100 KiB, so readers below 200 kbit/s release
-/// their places, too.
+/// until another connection needs one. The kernel reports reads in steps of some 100 KiB, so readers below 200 kbit/s
+/// release their places, too.
 const CALL_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A connection that leaves its seat when it ends, and ends when its client stops sending and reading.
+/// A connection that ends when its client stops sending and reading, and then leaves its seat.
 pub(crate) struct Connection<S> {
     stream: S,
     seat: Seat,
@@ -32,11 +32,11 @@ pub(crate) struct Connection<S> {
     dismissal: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Fires when the API ends for all clients.
     end: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Set once a write had to wait: the next check, and the bytes read since the last one.
+    /// Set once a write had to wait: the next check, and the bytes read since the last check.
     stall: Option<(Pin<Box<Sleep>>, usize)>,
     /// Whether a write is waiting.
     waiting: bool,
-    /// Set while a write waits: fires when it has waited too long to keep the places of a call.
+    /// Set while a write waits: fires when the write has waited so long that the call must release its places.
     pause: Option<Pin<Box<Sleep>>>,
 }
 
@@ -105,7 +105,7 @@ impl<S> Connection<S> {
             self.seat.left_unread();
         }
         let next = || Instant::now() + STALL_WINDOW;
-        // The end of an earlier wait says nothing about this one.
+        // The deadline of an earlier wait says nothing about this one.
         let first = !std::mem::replace(&mut self.waiting, true);
         self.stall.take_if(|(window, _)| first && window.deadline() <= Instant::now());
         let (window, taken) = self.stall.get_or_insert_with(|| (Box::pin(sleep_until(next())), 0));

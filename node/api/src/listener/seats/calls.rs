@@ -6,17 +6,17 @@
 //!                                                                 └─▶ long, or waits for receipts: also a place among such calls, or 503
 //! ```
 //!
-//! In a single shared budget, calls from many addresses that take seconds would occupy all places, and callers with
-//! small requests would be refused. Short calls end in a moment, so their part of the places keeps becoming free. So do
-//! the places on probation: see [`Probation`].
+//! If all calls shared one budget, long calls from many addresses would occupy all places. Callers with small requests
+//! would then be refused. Short calls end in a moment, so their part of the places keeps becoming free. The places on
+//! probation also keep becoming free: see [`Probation`].
 
 use slipstream_fair::{Origin, Probation, Quota, QuotaShare};
 
-/// The part of the calls that strangers leave to the operator's own hosts, as a divisor.
+/// The part of the calls that is reserved for the operator's own hosts, as a divisor.
 const RESERVED_CALLS_SHARE: usize = 8;
 /// The part of the calls reserved for short ones, as a divisor.
 const SHORT_CALLS_SHARE: usize = 4;
-/// The part of the calls on probation, as a divisor of those that are not reserved for short ones.
+/// The part of the calls on probation, as a divisor of the calls that are not reserved for short ones.
 const PROBATION_CALLS_SHARE: usize = 8;
 /// The part of the calls that may wait for receipts, as a divisor. Such calls cost their callers nothing for as long as
 /// `api.send_sync_time_max_ms`, so calls that compute keep the rest of the long places.
@@ -27,7 +27,7 @@ const WAITING_CALLS_SHARE: usize = 4;
 pub(crate) enum Weight {
     /// A few reads, or transactions to send: it ends in a moment.
     Short,
-    /// Its method may take seconds. It is a single call from a caller that is not known for long calls.
+    /// Its method may take seconds. The call is the only one of its body, and its caller is not known for long calls.
     Probation,
     /// It computes or searches, or is one of many in an array: it may take seconds.
     Long,
@@ -54,12 +54,12 @@ pub(super) struct CallPlace {
 }
 
 impl CallPlace {
-    /// Holds a place among all.
+    /// Holds a place among all calls.
     pub(super) fn one(place: QuotaShare) -> CallPlace {
         CallPlace { places: vec![place], probation: None }
     }
 
-    /// Adds the further places that its weight needs.
+    /// Adds the further places that the call's weight needs.
     pub(super) fn extend(&mut self, further: CallPlace) {
         self.places.extend(further.places);
         self.probation = further.probation;
@@ -85,7 +85,7 @@ impl CallPlaces {
         }
     }
 
-    /// A place among all, for a call that has not been parsed yet.
+    /// A place among all calls, for a call that has not been parsed yet.
     pub(super) fn place(&self, origin: Origin) -> Option<QuotaShare> {
         place_in(&self.all, origin)
     }
@@ -121,7 +121,7 @@ impl CallPlaces {
     }
 }
 
-/// A budget of places, some of which strangers leave to the operator's own hosts.
+/// A budget of places, some of which are reserved for the operator's own hosts.
 pub(super) fn room(calls: usize) -> Quota {
     Quota::new(calls, calls / RESERVED_CALLS_SHARE)
 }
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(crowd(&calls, Weight::Short).len(), 224 - 140 - 28);
     }
 
-    /// Goal: calls that wait for receipts leave places to those that compute. A refused one holds nothing.
+    /// Goal: calls that wait for receipts leave places to those that compute. A refused call holds nothing.
     #[test]
     fn waiting_calls_leave_places_to_those_that_compute() {
         let calls = CallPlaces::new(256);
@@ -216,7 +216,8 @@ mod tests {
         assert_eq!(crowd(&calls, Weight::Long).len(), 140 - 56);
     }
 
-    /// Goal: callers behind one trusted proxy also keep places for short calls when long ones have reached their limit.
+    /// Goal: callers behind one trusted proxy also keep places for short calls when long calls have reached their
+    /// limit.
     #[test]
     fn a_trusted_host_keeps_places_for_short_calls() {
         let calls = CallPlaces::new(16);

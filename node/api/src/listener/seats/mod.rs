@@ -30,13 +30,13 @@ pub(super) const IDLE_MAX: Duration = Duration::from_secs(60);
 /// How long a body may take in addition to its time at the least rate, 32 kbit/s. A slower sender soon loses its seat.
 pub(super) const BODY_GRACE: Duration = Duration::from_secs(5);
 pub(super) const BODY_BYTES_PER_SECOND_MIN: usize = 4 << 10;
-/// The same for reading an answer, at 1 Mbit/s: long answers take memory that others need.
+/// The same limits for a client that reads an answer, at 1 Mbit/s: long answers take memory that others need.
 pub(crate) const ANSWER_GRACE: Duration = Duration::from_secs(30);
 pub(super) const ANSWER_BYTES_PER_SECOND_MIN: usize = 128 << 10;
 
-/// The part of the calls, as a divisor, that sockets may have in addition to those over HTTP: one for each socket, see
-/// `api::ws`. A socket sends several messages at once, which wait in line. In one budget with HTTP's, they would take
-/// the places of callers that have one call.
+/// The calls that sockets may have in addition to those over HTTP, as a divisor of the latter: one call for each
+/// socket, see `api::ws`. A socket sends several messages at once, which wait in line. In a budget shared with HTTP,
+/// they would take the places of callers that have one call.
 const SOCKET_CALLS_SHARE: usize = 2;
 
 /// The rank of connections whose call waits.
@@ -49,7 +49,7 @@ pub(crate) struct Limits {
     pub(crate) calls: usize,
     /// Connections besides those with calls.
     pub(crate) spare: usize,
-    /// The connections that strangers leave to the operator's own hosts.
+    /// The connections that are reserved for the operator's own hosts.
     pub(crate) reserved: usize,
     /// Maximum number of connections of one address, unless it is the operator's.
     pub(crate) per_address: usize,
@@ -99,13 +99,14 @@ struct State {
     call: CallPlace,
     /// The accounting of its socket's incoming messages.
     messages: Option<Messages>,
-    /// Why nothing more is read from it.
+    /// Why nothing more is read from the connection.
     overrun: Option<BodyError>,
 }
 
 impl State {
-    /// The order in which connections may be dismissed for others; `None` if not at all. Idle ones go first, then slow
-    /// senders and readers, then those that were active just now. Connections whose call has yet to start go last.
+    /// The order in which connections may be dismissed for others; `None` if not at all. Idle connections go first,
+    /// then slow senders and readers, then connections that were active just now. Connections whose call has yet to
+    /// start go last.
     fn rank(&self) -> Option<(u8, Instant)> {
         match self.doing {
             Doing::Head | Doing::Idle => Some((0, self.since)),
@@ -240,7 +241,8 @@ impl Seat {
         self.0.state.lock().messages = Some(messages);
     }
 
-    /// Ends a message of the socket. Returns its share of the memory, held while it is processed.
+    /// Ends a message of the socket. Returns the message's share of the memory, which is held while the message is
+    /// processed.
     pub(crate) fn message_read(&self) -> Option<QuotaShare> {
         self.0.state.lock().messages.as_mut().map(Messages::whole)
     }

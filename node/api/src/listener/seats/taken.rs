@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use super::{Seat, WAITS};
 
-/// A seat used within this time ranks above one that is not. So a connection that has just opened, or that sends
-/// requests again and again, survives a crowd of idle ones.
+/// A recent caller's seat that was used within this time ranks above one that was not. So a connection that has just
+/// opened, or that sends requests again and again, survives a crowd of idle connections.
 pub(super) const GRACE: Duration = Duration::from_millis(250);
 /// The step that recent use adds to a rank.
 const YOUNG: u8 = 2;
@@ -19,7 +19,7 @@ const YOUNG: u8 = 2;
 /// So a client cannot protect its old connections by opening ever new ones.
 const CALLER_MAX: Duration = Duration::from_secs(10);
 const CALLER_SEATS_MAX: usize = 8;
-/// Maximum number of remembered callers. Beyond that, no further one is remembered.
+/// Maximum number of remembered callers. Further callers are not remembered.
 const CALLERS_MAX: usize = 4_096;
 
 /// All taken seats. [`TakenSeats::insert`] and [`TakenSeats::remove`] maintain the counts.
@@ -31,7 +31,7 @@ pub(super) struct TakenSeats {
     counts: HashMap<Origin, usize>,
     /// The number of seats that strangers have.
     pub(super) strangers: usize,
-    /// The dismissed ones.
+    /// The numbers of dismissed connections.
     leaving: Vec<u64>,
     /// When an address last had its answer.
     callers: BTreeMap<Origin, Instant>,

@@ -118,7 +118,7 @@ async fn a_refused_call_has_no_place() {
 }
 
 /// Goal: a call on probation holds its place until its answer is read or its connection ends. If its work ends later,
-/// it holds the place until then. A refused one holds none while its caller reads the refusal.
+/// it holds the place until then. A refused call holds no place while its caller reads the refusal.
 #[tokio::test]
 async fn places_on_probation_come_back() {
     let seats = seats(8, 0);

@@ -146,7 +146,7 @@ fn of_node(error: &NodeError) -> Option<Exit> {
 
 fn of_task(error: &TaskFailure) -> Option<Exit> {
     match error {
-        // Its cause decides.
+        // The task's error decides.
         TaskFailure::Failed { .. } => None,
         TaskFailure::Panicked { .. } | TaskFailure::Ended { .. } => Some(Exit::Bug),
     }
@@ -328,8 +328,8 @@ fn of_network(error: &NetworkError) -> Option<Exit> {
     }
 }
 
-/// Codes for those of the operating system's errors that time resolves, and for those that only another configuration
-/// resolves. A missing address counts among the former: a network may come up later than the node.
+/// Codes for the operating system's errors that time resolves, and for errors that only another configuration resolves.
+/// Time resolves a missing address: a network may come up later than the node.
 fn of_io(error: &io::Error) -> Option<Exit> {
     if matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE)) {
         return Some(Exit::TryAgain);

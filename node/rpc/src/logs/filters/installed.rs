@@ -16,12 +16,13 @@ use crate::errors::RpcError;
 
 /// How long an unpolled filter is kept, as in geth.
 const UNPOLLED_MAX: Duration = Duration::from_secs(5 * 60);
-/// The same while all places are taken: a client that uses a filter polls it every few seconds.
+/// How long an unpolled filter is kept while the filters are at their limit. A client that uses a filter polls it every
+/// few seconds.
 const UNPOLLED_CROWDED_MAX: Duration = Duration::from_secs(30);
 /// Maximum number of filters at once, and of the bytes of their criteria: bounds the memory.
 const FILTERS_MAX: usize = 1_024;
 const FILTERS_BYTES_MAX: usize = 16 << 20;
-/// The same for one address that is not the operator's.
+/// The same limits for one address that is not the operator's.
 const FILTERS_PER_ADDRESS_MAX: usize = FILTERS_MAX / 4;
 const FILTERS_PER_ADDRESS_BYTES_MAX: usize = FILTERS_BYTES_MAX / 4;
 /// A filter's weight besides its criteria when the heaviest address is determined: the byte limit divided by the number

@@ -2,7 +2,7 @@
 //!
 //! A filter is a position in the ledger, or in the pool's arrivals. A poll reports the changes after it; nothing is
 //! collected between two polls. A poll moves the position past its answer, so every change is reported once, in order.
-//! The next answer takes whatever is left. Batches are final, so no change is ever revoked.
+//! The next answer has the rest. Batches are final, so no change is ever revoked.
 
 mod installed;
 

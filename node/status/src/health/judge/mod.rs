@@ -15,8 +15,8 @@ const BEHIND_BATCHES: u64 = 16;
 /// A node that was catching up is at the head again when it is at most this many batches behind. The gap between the
 /// two limits keeps its state from changing with every batch.
 const AT_HEAD_BATCHES: u64 = 2;
-/// A node that was unready becomes ready again only this many times nearer to the head, so that readiness does not flap
-/// with every batch.
+/// A node that was unready becomes ready again only this many times nearer to the head. So readiness does not flap with
+/// every batch.
 const READY_AGAIN_NEARER: u32 = 8;
 /// The time after which missing peers raise an alert; the restart of a single peer takes less.
 const NO_PEERS_AFTER: Duration = Duration::from_secs(5);
@@ -39,7 +39,7 @@ pub(super) struct HealthSigns {
     pub(super) head: BatchNumber,
     /// The distance of the head's timestamp from the clock; `None` before the first batch.
     pub(super) head_age: Option<Duration>,
-    /// Whether the timestamp lies ahead of the clock.
+    /// Whether the head's timestamp lies ahead of the clock.
     pub(super) is_ahead: bool,
     /// Before the first batch: the time until the genesis's timestamp, 0 once that has passed.
     pub(super) begins_in: Option<Duration>,
@@ -86,15 +86,15 @@ pub(super) struct Judge {
     heard_at: Option<Instant>,
     /// When the head last moved since start.
     moved_at: Option<Instant>,
-    /// When the head moved the time before.
+    /// When the head moved before that.
     moved_before: Option<Instant>,
     /// When anything last arrived or was processed.
     busy_at: Instant,
     last: Option<(BatchNumber, (u64, u64))>,
     state: State,
-    /// Whether it lags so far that callers should go elsewhere. This ends nearer to the head than it begins.
+    /// Whether the node lags so far that callers should go elsewhere. The lag ends nearer to the head than it begins.
     lags: bool,
-    /// Whether its head is too old. This ends with a more recent head, or with several steps of the head.
+    /// Whether the node's head is too old. A more recent head, or several moves of the head, clear this.
     is_old: bool,
     /// The head at which it started to sync; `None` unless it is syncing.
     pub(super) syncing_from: Option<BatchNumber>,
@@ -130,7 +130,7 @@ impl Judge {
             Some(Reason::Behind | Reason::Stalled) => true,
             Some(Reason::NoPeers) => behind > 0 || self.heard_at.is_none() || self.is_old,
             Some(Reason::Halted | Reason::NoBatch) => false,
-            // The operator may declare a node ready that is far behind; callers are told its distance.
+            // The operator may accept a node as ready although it is far behind. Callers still learn the distance.
             None => behind >= BEHIND_BATCHES,
         };
         self.syncing_from = syncing.then(|| self.syncing_from.unwrap_or(signs.head));
@@ -195,9 +195,9 @@ impl Judge {
         })
     }
 
-    /// Whether the head is too old. A head that moves here counts as new whatever its timestamp. A clock may be wrong,
-    /// or the chain's time may be catching up after a pause. A head that was too old is new again if its timestamp is
-    /// much nearer, or if it moves twice in time. A single step of a nearly stuck node is not enough.
+    /// Whether the head is too old. A head that moves at this node counts as new, whatever its timestamp. A clock may
+    /// be wrong, or the chain's time may be catching up after a pause. A head that was too old is new again if its
+    /// timestamp is much nearer, or if it moves twice in time. A single step of a nearly stuck node is not enough.
     fn is_old(&self, signs: &HealthSigns, now: Instant) -> bool {
         let Some((most, age)) = self.rules.head_age_max.zip(signs.head_age) else { return false };
         let is_long_ago = |at: Option<Instant>| at.is_none_or(|at| now.saturating_duration_since(at) > most);
@@ -207,7 +207,7 @@ impl Judge {
         }
     }
 
-    /// The first fault: later ones may follow from it.
+    /// The first fault that applies; later ones may be its consequences.
     fn blocker(&self, signs: &HealthSigns, behind: u64, now: Instant) -> Option<Blocker> {
         let since = |at: Instant| now.saturating_duration_since(at);
         let unheard = since(self.heard_at.unwrap_or(self.started));

@@ -92,7 +92,8 @@ fn a_halted_chain_is_named() {
     assert!(rig.wait(1).ready);
 }
 
-/// Goal: a slow clock shows like a fast one. The age is reported with its sign, and only a head that moves is new.
+/// Goal: a slow clock is reported like a fast one. The age is reported with its sign, and only a head that moves is
+/// new.
 #[test]
 fn a_head_ahead_of_the_clock_is_told() {
     let mut rig = Rig::at_head(RULES, 970);
@@ -114,8 +115,8 @@ fn a_head_ahead_of_the_clock_is_told() {
     );
 }
 
-/// Goal: a chain that has not begun says when it will, and raises no alert until then. One that is overdue without a
-/// batch does.
+/// Goal: a chain that has not begun says when it will, and raises no alert until then. A chain that is overdue without
+/// a batch raises one.
 #[test]
 fn a_genesis_in_the_future_is_waited_for() {
     let mut rig = Rig::at_head(RULES, 0);

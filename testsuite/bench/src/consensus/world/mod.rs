@@ -60,7 +60,7 @@ struct Seat {
 }
 
 impl Seat {
-    /// Returns when work ends that can start now and needs a core.
+    /// Occupies a bench and a CPU core with work that can start at `now_us`; returns when the work ends.
     fn occupy(&mut self, bench: Bench, now_us: u64, took_us: u64) -> u64 {
         let free = &mut self.benches[bench as usize];
         let core = self.cores.iter_mut().min().expect("a validator has a core");
@@ -200,7 +200,7 @@ impl<M: Machine> World<M> {
         match event {
             Event::Message(from, message) => at.core.handle_message(from, message, now),
             Event::Timeout(timeout) => {
-                // The core may have another timeout by now, whose event is posted too.
+                // By now the core may have another timeout, with an event of its own.
                 if at.timeout.take_if(|posted| *posted == timeout).is_some() {
                     at.core.handle_timeout(now);
                 }
@@ -276,7 +276,7 @@ impl<M: Machine> World<M> {
         {
             at.is_flushing = true;
             let record_us = if record.is_some() { self.pace.record_us } else { 0 };
-            // It waits for the disk, not for a CPU core.
+            // A record waits for the disk, not for a CPU core.
             let end = self.now_us.max(at.benches[Bench::Record as usize]) + record_us;
             at.benches[Bench::Record as usize] = end;
             self.post_at(seat, end, Event::Flushed(outputs));

@@ -1,8 +1,8 @@
-//! What a run is given, and what it decides.
+//! The parameters of a run, and its decisions.
 
 use slipstream_types::{Digest, LedgerInfo};
 
-/// Executes batches, and reports how long that takes.
+/// Executes batches, and reports the duration of each execution.
 pub(in crate::consensus) trait Machine {
     /// Returns the body of a validator's next batch on a state.
     fn body(&mut self, before: Digest) -> Digest;
@@ -14,10 +14,10 @@ pub(in crate::consensus) trait Machine {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::consensus) struct Job {
     pub(in crate::consensus) seat: u16,
-    /// The root of the state before it.
+    /// The root of the state before the batch.
     pub(in crate::consensus) before: Digest,
     pub(in crate::consensus) body: Digest,
-    /// Whether the primary makes the batch here.
+    /// Whether this execution is the primary's, which makes the batch.
     pub(in crate::consensus) is_build: bool,
     pub(in crate::consensus) sequential: bool,
 }

@@ -21,8 +21,8 @@ impl Machine for Plain {
 
 const PACE: Pace = Pace { one_way_us: 50_000, record_us: 500, commit_us: 500, intake_us: 0, cores: 2 };
 
-/// Goal: batches are decided one after another. One validator decides at the pace of execution; four need one way for
-/// prepares and one for commits between two decisions.
+/// Goal: batches are decided one after another. One validator decides at the pace of execution; four validators need
+/// the one-way latency twice between two decisions: for prepares and for commits.
 #[test]
 fn decisions_take_two_ways_each() {
     let alone = World::new(1, Digest::ZERO, PACE, Plain { made: 0, wrong: None }).run(40, 60_000_000);

@@ -29,7 +29,7 @@ use slipnet::cpu;
 const TRAINS_MAX: usize = 8_192;
 /// The longest queue of a link with limited bandwidth. Later datagrams are dropped, as by a router with a full buffer.
 const QUEUE_MAX: Duration = Duration::from_millis(100);
-/// The most dialling sockets that are told apart; further ones are not served.
+/// The most dialling sockets that the relay distinguishes; further ones are not served.
 const DIALLERS_MAX: usize = 256;
 /// How often the thread records its CPU time.
 const CPU_INTERVAL: Duration = Duration::from_millis(10);
@@ -99,7 +99,7 @@ impl Relay {
         self.counters.bytes.load(Relaxed)
     }
 
-    /// Returns its CPU seconds so far.
+    /// Returns the relay's CPU seconds so far.
     pub(crate) fn cpu_s(&self) -> f64 {
         self.counters.cpu_ns.load(Relaxed) as f64 / 1e9
     }
@@ -187,7 +187,7 @@ impl Line {
     }
 }
 
-/// Delivers trains in order: all of a direction have the same delay, so one queue suffices.
+/// Delivers trains in order: all trains of a direction have the same delay, so one queue suffices.
 async fn deliver(mut trains: mpsc::Receiver<Train>) {
     while let Some(train) = trains.recv().await {
         if train.due > Instant::now() {
@@ -253,7 +253,7 @@ mod tests {
         (u32::from_le_bytes(buffer[..4].try_into().unwrap()), from)
     }
 
-    /// Goal: both directions keep the order, nothing arrives early, and dialling sockets are told apart.
+    /// Goal: both directions keep the order, nothing arrives early, and each dialling socket gets its own answers.
     #[tokio::test(flavor = "multi_thread")]
     async fn datagrams_come_in_order_and_not_before_their_time() {
         let one_way = Duration::from_millis(40);

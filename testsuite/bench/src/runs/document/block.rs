@@ -19,7 +19,7 @@ pub(super) enum Block {
 pub(super) struct Source {
     /// The run: `NAME.json` in the directory of runs.
     pub(super) run: String,
-    /// The benchmark's name in it.
+    /// The benchmark's name in the run.
     pub(super) bench: String,
 }
 
@@ -42,7 +42,7 @@ impl Block {
         Some(rest.and_then(|rest| parse(rest.trim())))
     }
 
-    /// Returns the benchmark that it shows; `None` if it shows those of other blocks.
+    /// Returns the benchmark that the block shows; `None` for `aims`, which shows the benchmarks of other blocks.
     pub(super) fn source(&self) -> Option<&Source> {
         match self {
             Block::Figures { source, .. } | Block::Rows { source, .. } => Some(source),

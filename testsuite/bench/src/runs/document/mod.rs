@@ -109,8 +109,8 @@ impl Runs {
     /// Reads the runs.
     ///
     /// # Errors
-    /// If the document has no command for a run, a run cannot be read, or runs are missing: the error names all of
-    /// these, each with its command.
+    /// If the document has no command for a run, or a run cannot be read or is missing. The error names all missing
+    /// runs, each with its command.
     fn load(sources: &[Source], text: &str, dir: &Path) -> Result<Runs> {
         let names: BTreeSet<&String> = sources.iter().map(|source| &source.run).collect();
         let (mut runs, mut missing) = (BTreeMap::new(), Vec::new());

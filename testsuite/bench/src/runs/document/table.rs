@@ -12,8 +12,7 @@ use super::block::{Pattern, Source};
 pub(super) struct Shown<'a> {
     pub(super) source: &'a Source,
     pub(super) report: &'a BenchReport,
-    /// Whether it was a quick look: its sizes are smaller than those of the aims, so that it neither meets nor misses
-    /// them.
+    /// Whether the run was a quick look. Its sizes are smaller than those of the aims, so that the aims do not apply.
     pub(super) is_look: bool,
 }
 

@@ -373,7 +373,7 @@ fn ticks() -> tokio::time::Interval {
     ticks
 }
 
-/// Returns the code with each of its addresses replaced by the one where that contract was deployed.
+/// Returns the code with each contract's address replaced by the address at which that contract was deployed.
 fn moved(code: &[u8], places: &[(Address, Address)]) -> Vec<u8> {
     let mut code = code.to_vec();
     for (from, to) in places {

@@ -25,7 +25,7 @@ impl Speed {
     }
 }
 
-/// Nodes that are stopped periodically; they continue when it is dropped.
+/// Nodes that are stopped periodically; dropping this value continues them.
 struct Brake<'a>(&'a [Node]);
 
 impl Brake<'_> {

@@ -12,11 +12,11 @@ use slipstream_types::chain::Fork;
 pub(super) struct Candidate {
     pub(super) name: String,
     pub(super) code: Vec<u8>,
-    /// Other contracts that it calls, with their addresses.
+    /// Other contracts that the candidate calls, with their addresses.
     pub(super) others: Vec<(Address, Vec<u8>)>,
 }
 
-/// The address of a contract of the maximum size (EIP-170), which others copy and call.
+/// The address of a contract of the maximum size (EIP-170), which other candidates copy and call.
 pub(super) const LARGE: Address = Address::repeat_byte(0xb1);
 /// The size of that contract.
 pub(super) const CODE_BYTES_MAX: usize = 24_576;
@@ -25,8 +25,8 @@ const MIXED: u8 = 0x60;
 /// The number of contracts in a mix.
 const MIXED_COUNT: usize = 3;
 
-/// Opcodes of arithmetic and comparison, with their number of operands; the last operand decides how slow the slow ones
-/// are.
+/// Opcodes of arithmetic and comparison, with their number of operands; the last operand decides how slow a slow opcode
+/// is.
 const ARITHMETIC: [(&str, u8, usize); 26] = [
     ("ADD", 0x01, 2),
     ("MUL", 0x02, 2),
@@ -255,7 +255,8 @@ fn powers() -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// Returns contracts that call a few of the given ones in turn, with a random gas limit each. The seed draws them.
+/// Returns contracts that call a few of the given ones in turn, with a random gas limit each. `seed` determines the
+/// calls and the limits.
 pub(super) fn mixes(of: &[Candidate], count: usize, seed: u64) -> Vec<Candidate> {
     let mut random = StdRng::seed_from_u64(seed);
     let mix = |_| {

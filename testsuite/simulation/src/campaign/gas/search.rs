@@ -84,7 +84,7 @@ impl Lab {
     /// Measures the speed of a candidate with a gas limit of `gas`, in Mgas/s.
     ///
     /// # Errors
-    /// If it ends before its gas is used up: then it does not do what its name says.
+    /// If the candidate ends before its gas is used up: then it does not do what its name says.
     fn speed(&self, candidate: &Candidate, gas: u64, runs: usize) -> Result<f64> {
         let mut state = self.state.clone();
         place(&mut state, AT, &candidate.code);

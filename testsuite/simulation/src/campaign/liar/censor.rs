@@ -1,4 +1,4 @@
-//! [`Censor`]: a primary that orders only empty batches. It executes none, because the others are a quorum without it.
+//! [`Censor`]: a primary that orders only empty batches. It executes no batch: the others are a quorum without it.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use slipstream_types::{
 /// The state of a censoring validator.
 #[derive(Default)]
 pub(super) struct Censor {
-    /// The other validators' view changes to its newest view, by seat.
+    /// The other validators' view changes to the censor's newest view, by seat.
     changes: BTreeMap<u16, ViewChange>,
-    /// The view that it leads, if any.
+    /// The view that the censor leads, if any.
     leads: Option<LedView>,
 }
 
-/// A view that it leads.
+/// A view that the censor leads.
 struct LedView {
     view: u64,
     /// The batch to order next.
@@ -28,7 +28,7 @@ struct LedView {
 }
 
 impl Censor {
-    /// Takes a validator's view change to a view of this primary. The view begins with a quorum of them.
+    /// Takes a validator's view change to a view of this primary. A quorum of view changes begins the view.
     pub(super) fn hear(
         &mut self,
         change: &ViewChange,
@@ -59,7 +59,7 @@ impl Censor {
         self.leads = self.leads.take().filter(|led| led.view >= view);
     }
 
-    /// Orders the next empty batch, if it leads.
+    /// Orders the next empty batch, if the censor leads a view.
     pub(super) fn order(
         &mut self,
         epoch: Epoch,

@@ -29,8 +29,8 @@ use self::lies::{Liar, OutgoingMessage};
 /// The most messages that wait for a lie, and lies that wait for one validator. More are dropped, as a slow validator
 /// drops them.
 const WAITING_MAX: usize = 1_024;
-/// The most lies to one validator without an answer. The second of two votes must not wait for the answer to the first:
-/// over a slow link the batch would be decided first, and the second vote would be ignored.
+/// The most lies to one validator without an answer. The second of two votes must not wait for the answer to the first.
+/// Over a slow link the batch would be decided meanwhile, and the second vote ignored.
 const UNANSWERED_MAX: usize = 16;
 /// The limits of a request, as for a validator's vote.
 const LIMITS: RequestLimits = RequestLimits { deadline: Duration::from_secs(2), response_bytes_max: 16 };
@@ -87,7 +87,7 @@ impl LiarOptions {
     }
 }
 
-/// Reacts to what it hears, with a separate queue for each validator.
+/// Reacts to the others' messages, with a separate queue for each validator.
 async fn talk(
     mut liar: Liar,
     mut mail: mpsc::Receiver<Message>,
@@ -120,7 +120,7 @@ async fn talk(
         for OutgoingMessage { to, request } in said {
             let lie = Arc::new(request);
             for (_, lane) in lanes.iter().enumerate().filter(|(place, _)| to.has(*place)) {
-                // A full lane belongs to a validator that does not respond.
+                // A full queue belongs to a validator that does not respond.
                 let _ = lane.try_send(lie.clone());
             }
         }

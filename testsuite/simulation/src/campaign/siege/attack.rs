@@ -57,7 +57,7 @@ pub(super) struct AttackInfo {
     pub(super) joins: Option<SyncMode>,
     /// Whether that fullnode has no genesis, and trusts a waypoint instead.
     pub(super) by_waypoint: bool,
-    /// Whether a quick campaign includes it.
+    /// Whether a quick campaign includes this attack.
     pub(super) quick: bool,
 }
 
@@ -128,7 +128,7 @@ pub(super) struct Target {
     pub(super) upstream: String,
     /// The public key of the node that joins next.
     pub(super) joiner: String,
-    /// The address that it joins from, which no attacker has.
+    /// The address that the next node joins from, which no attacker has.
     pub(super) neighbour: IpAddr,
     pub(super) chain_id: u64,
     pub(super) base_fee_wei: u64,
@@ -138,7 +138,7 @@ pub(super) struct Target {
     pub(super) heavy_batch: u64,
     /// The last batch when the attack began.
     pub(super) head: u64,
-    /// The number and place of the servers that lie; without it the attack's own number.
+    /// The lying servers of this process; `None` for the attack's own number of them.
     #[serde(default)]
     pub(super) liars: Option<Crowd>,
 }
@@ -194,7 +194,7 @@ impl Tally {
 pub(super) struct AttackContext {
     pub(super) target: Arc<Target>,
     pub(super) tally: Arc<Tally>,
-    /// Sent once, with the entries of `network.peers` of the attackers that listen.
+    /// Carries, once, the entries of `network.peers` of the attackers that listen.
     pub(super) ready: tokio::sync::mpsc::Sender<Vec<String>>,
 }
 
@@ -220,7 +220,7 @@ impl AttackContext {
 
     /// Reports that the attack has begun, and which servers listen.
     pub(super) fn set(&self, servers: Vec<String>) {
-        // The channel is full if it was reported before.
+        // The channel is full if the beginning was reported before.
         let _ = self.ready.try_send(servers);
     }
 
@@ -267,7 +267,7 @@ mod tests {
         assert!(named("no-such").is_err_and(|error| error.to_string().contains(", ")));
     }
 
-    /// Goal: a scenario may name exactly these attacks: its rules have the names without this crate.
+    /// Goal: a scenario may name exactly these attacks: its rules list their names without using this crate.
     #[test]
     fn scenarios_know_the_attacks() {
         let alone = all()

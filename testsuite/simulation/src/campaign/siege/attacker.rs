@@ -99,7 +99,7 @@ impl Attackers {
         }
     }
 
-    /// Returns its CPU seconds so far.
+    /// Returns the attackers' CPU seconds so far.
     pub(super) fn cpu_s(&self) -> f64 {
         cpu::of_process(self.process.pid()).unwrap_or_default()
     }

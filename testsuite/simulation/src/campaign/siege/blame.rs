@@ -1,6 +1,6 @@
 //! [`Blame`]: whether an honest node blames another honest one, according to `/v1/status`.
 //!
-//! A ban or a pause is blame. A pause because the other node refused as busy is not: that is how the protocol shares
+//! A ban or a pause is blame. A pause is no blame if the other node refused as busy: that is how the protocol shares
 //! work.
 
 use std::{

@@ -1,5 +1,5 @@
-//! Attacks by stored data: batches of very many logs that callers read over and over, and transactions sent one by one,
-//! so that each waits for the disk.
+//! Attacks by stored data. Callers read batches of very many logs over and over, or send transactions one by one, so
+//! that each transaction waits for the disk.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,7 +19,7 @@ pub(super) const SENDING: &[&dyn Attack] = &[&LONE_TRANSACTIONS_ATTACK];
 
 /// Creates a contract that emits empty logs until its gas is almost used up.
 const LOGS_CODE: [u8; 20] = hex!("6b5b5f5fa06127105a115f57005f52600c6014f3");
-/// Calls of it that fill a batch on a fast machine: 700,000 logs. Each uses a transaction's maximum of gas.
+/// Calls of that contract that fill a batch on a fast machine: 700,000 logs. Each uses a transaction's maximum of gas.
 const BOMBS: u64 = 17;
 const BOMB_GAS: u64 = 1 << 24;
 const CREATION_GAS: u64 = 200_000;
@@ -88,7 +88,7 @@ async fn drop_bomb(field: &AttackContext) -> Result<[String; 2]> {
 }
 
 /// Returns the last of these transactions in the batch that holds most of them. Time also bounds batches, so a slow
-/// machine makes several. Returns `None` while one has no batch.
+/// machine makes several. Returns `None` while any transaction has no batch.
 fn last_of_fullest(found: &[Value]) -> Option<&Value> {
     let mut batches: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     for transaction in found {

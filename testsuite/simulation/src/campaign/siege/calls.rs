@@ -29,7 +29,7 @@ pub(super) const ALL: &[&dyn Attack] = &[
 /// Init code that never ends: JUMPDEST, PUSH1 0, JUMP.
 const ENDLESS: &str = "0x5b600056";
 
-/// Callers of [`WAITING_CALLS`], each with its own address: more than the places that strangers have for calls.
+/// Callers of [`WAITING_CALLS`], each with its own address: more than the node's call slots for strangers.
 const WAITING: usize = 240;
 /// Calls in one body: together they exceed a body's time limit.
 const ENDLESS_CALLS: usize = 200;

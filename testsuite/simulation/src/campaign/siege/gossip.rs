@@ -26,7 +26,7 @@ const CRIERS: usize = 8;
 const PAUSE: Duration = Duration::from_millis(20);
 /// One announcement in this many has a long body.
 const HEAVY_EVERY: u64 = 10;
-/// The number of identities that accept no broadcast, and of accounts that pay for the batches that those refuse.
+/// The number of identities that accept no broadcast, and of accounts that pay for the refused batches.
 const HOLDERS: usize = 40;
 const PAYERS: usize = 4;
 const PAYMENT_INTERVAL: Duration = Duration::from_millis(250);

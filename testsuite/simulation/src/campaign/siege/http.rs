@@ -1,4 +1,4 @@
-//! Attacks on the HTTP side by connections alone, whatever they request: slow, half-open, and many.
+//! Attacks over HTTP by connections alone, whatever they request: slow, half-open, and many.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -24,7 +24,7 @@ pub(super) const ALL: &[&dyn Attack] = &[
     &PIPELINE_UNREAD,
 ];
 
-/// Attackers of one attack, with one connection each: more than the node has places for callers.
+/// Attackers of one attack, with one connection each: more than the node's slots for callers.
 const MANY: usize = 400;
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -142,7 +142,7 @@ const PIPELINE_UNREAD: FnAttack = FnAttack {
             let mut stream = connect(field.target.api, AttackContext::address(index)).await?;
             let body = heavy_question(&field);
             let request = post(body.len()) + &body;
-            // The kernel buffers this much; then the node does not read on.
+            // A write times out once the kernel's buffers are full, because the node does not read on.
             while let Ok(written) = timeout(PATIENCE, stream.write_all(request.as_bytes())).await {
                 written?;
                 field.tally.done();

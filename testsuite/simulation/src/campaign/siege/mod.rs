@@ -83,9 +83,9 @@ pub struct Pace {
     ballast: Ballast,
     /// A measurement without an attack.
     quiet: Duration,
-    /// Whether one follows each surface, and not only at the beginning and the end.
+    /// Whether a measurement without an attack follows each surface, and not only the last one.
     alternates: bool,
-    /// An attack: long enough that the slowest hundredth of the waits is more than one or two.
+    /// An attack: long enough that the slowest hundredth of the waits has more than one or two waits.
     attack: Duration,
     /// The time for victim and follower to reach the head, and for transfers to get their receipts.
     recover: Duration,

@@ -46,7 +46,7 @@ impl Quiet {
         let mut looks: Vec<f64> =
             self.0.iter().filter_map(|waits| quantile(&waits[user as usize], share)).collect();
         looks.sort_by(f64::total_cmp);
-        // Of an even number, the lower middle one: in doubt the ratio is the greater.
+        // Of an even number of measurements, the lower middle one: in doubt the ratio is greater.
         looks.get(looks.len().checked_sub(1)? / 2).copied()
     }
 }
@@ -148,7 +148,7 @@ impl Outcome {
 pub struct Summary {
     /// The measurements without an attack, before and after each surface.
     pub(super) quiet: Quiet,
-    /// The machine's contribution to them: the worst of all measurements.
+    /// The machine's contribution to these measurements: the worst of all.
     pub(super) machine: Machine,
     /// Seconds that a fresh fullnode took to the head without an attack, if measured.
     pub(super) join_s: Option<f64>,
@@ -175,7 +175,7 @@ impl Summary {
         self.quiet.0.push(more);
     }
 
-    /// Returns the attacks that the node lost to, and those that could not be tried, whose outcome is unknown.
+    /// Returns the attacks that the node lost to, and the untried attacks, whose outcome is unknown.
     pub fn lost_to(&self) -> Vec<&'static str> {
         let lost = self.outcomes.iter().filter(|outcome| !outcome.survived());
         lost.map(|outcome| outcome.info.name).chain(self.untried.iter().map(|(name, _)| *name)).collect()

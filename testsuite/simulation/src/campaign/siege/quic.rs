@@ -45,7 +45,7 @@ const STALLED_HANDSHAKES: FnAttack = FnAttack {
     .quick(),
     start: |field| {
         Box::pin(field.swarm(128, Duration::from_millis(100), |field, _| async move {
-            // The node drops each after a timeout of its own; then the next one starts.
+            // The node drops each handshake after a timeout; then the next handshake starts.
             let relay = Relay::stalls(&field.target.peer, AttackContext::address(0)).await?;
             let _ = tokio::time::timeout(Duration::from_secs(5), relay.carry(|_| async { Ok(()) })).await;
             Ok(())

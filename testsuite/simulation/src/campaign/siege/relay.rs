@@ -1,5 +1,5 @@
-//! [`Relay`]: a hop in front of a QUIC client that withholds its packets, or forwards them from another address, once
-//! the server has begun its part. The client's first packets pass, including the answer to a Retry.
+//! [`Relay`]: a hop in front of a QUIC client. Once the server has begun its part, the relay withholds the client's
+//! packets, or forwards them from another address. The client's first packets pass, including the answer to a Retry.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -12,7 +12,7 @@ use super::wire::{QuicSettings, Wire, fresh_key};
 const DATAGRAM_BYTES_MAX: usize = 2_048;
 /// The Retry type of a packet with a long header, in QUIC 1 (RFC 9000, 17.2): bits 4 and 5 of the first byte.
 const RETRY: u8 = 3;
-/// Datagrams that leave from a forged address: the client retransmits what is lost by that.
+/// Datagrams that leave from a forged address: the client retransmits the lost ones.
 const FORGED: usize = 4;
 
 /// A relay in front of one client.
@@ -27,8 +27,8 @@ pub(super) struct Relay {
 /// The handling of the client's packets once the server has begun its part.
 enum Then {
     Silence,
-    /// The first packets after the handshake come from another address, right behind the end of the handshake, before
-    /// the server has found a place for the connection. The server's answers to that address are lost, as for any
+    /// The first packets after the handshake come from another address. They follow the end of the handshake at once,
+    /// before the server has found a slot for the connection. The server's answers to that address are lost, as for any
     /// forger of addresses.
     Forge(Forgery),
 }
@@ -59,7 +59,7 @@ impl Relay {
         Ok(Relay { near, far: connected(target, from).await?, then })
     }
 
-    /// Connects a client through the relay, and runs `meet` for it. Ends with that, or with an error.
+    /// Connects a client through the relay, and runs `meet` for it. Ends when `meet` ends, or with an error.
     pub(super) async fn carry<F: Future<Output = Result<()>>>(
         mut self,
         meet: impl FnOnce(Wire) -> F,

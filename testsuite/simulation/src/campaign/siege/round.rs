@@ -62,7 +62,7 @@ impl Joiner {
         Ok(Joiner { index, meter, began, target, took: None })
     }
 
-    /// Notes its progress; returns whether to keep waiting for it.
+    /// Notes the joiner's progress; returns whether to keep waiting for it.
     async fn is_joining(&mut self, stage: &Stage, patience: Duration) -> bool {
         if self.took.is_none() {
             self.meter.peak_mib();
@@ -89,7 +89,7 @@ impl Round<'_> {
     /// Runs the attack for its duration, ends it, and waits for all nodes.
     ///
     /// # Errors
-    /// If the attackers fail, or the stage does for a reason other than the attack.
+    /// If the attackers fail, or the stage fails for a reason other than the attack.
     pub(super) async fn run(&self, stage: &mut Stage, honest: &Honest) -> Result<Outcome> {
         stage.renew(&honest.wallet).await?;
         let target = stage.target().await?;
@@ -139,9 +139,9 @@ impl Round<'_> {
         })
     }
 
-    /// Watches the attack: for its duration, until a joining node is at the head or has had its time, and until the
-    /// attackers have done something. A node that joins quickly may ask a liar only later, because it keeps asking
-    /// every connected peer.
+    /// Watches the attack for its duration, until a joining node is at the head or is late, and until the attackers
+    /// have done something. A node that joins quickly may ask a liar only later, because it keeps asking every
+    /// connected peer.
     async fn watch(
         &self,
         stage: &Stage,
@@ -164,8 +164,8 @@ impl Round<'_> {
         }
     }
 
-    /// Waits until victim and follower have the validator's head of the end of the attack; returns how long that took
-    /// since `since`.
+    /// Waits until victim and follower have the batch that was the validator's head when the attack ended; returns the
+    /// time since `since`.
     async fn recover(&self, stage: &mut Stage, since: Instant) -> Option<f64> {
         let target = stage.head().await.ok()?;
         while since.elapsed() < self.pace.recover {
@@ -194,7 +194,7 @@ impl Round<'_> {
     }
 }
 
-/// Returns those for which the node has no receipt, as far as it answers.
+/// Returns the transactions for which the node has no receipt, as far as the node answers.
 async fn without_receipt(rpc: &Rpc, hashes: Vec<B256>) -> Vec<B256> {
     let mut missing = Vec::new();
     for part in hashes.chunks(BATCH_CALLS_MAX) {

@@ -208,7 +208,7 @@ const UNREAD_NEWS: FnAttack = FnAttack {
                 stream.write_all(&subscribe(kind, &filter)).await?;
             }
             let block = frame(TEXT, heavy_question(&field).as_bytes());
-            // The kernel buffers this much; then the node does not read on.
+            // A write times out once the kernel's buffers are full, because the node does not read on.
             while let Ok(written) = timeout(PATIENCE, stream.write_all(&block)).await {
                 written?;
                 field.tally.done();

@@ -167,7 +167,8 @@ impl Stage {
 
     /// Restarts the victim, so that the next attack meets a fresh process. Its follower restarts too, because a node
     /// dials a peer with short-lived connections more and more rarely. Waits until both follow, with the wallet paused.
-    /// Nodes that joined are killed: they share an address, and the next one needs its connection slots at a peer.
+    /// Nodes that joined are killed: they share an address, and the next one needs that address's connection slots at a
+    /// peer.
     pub(super) async fn renew(&mut self, wallet: &Wallet) -> Result<()> {
         wallet.pause().await;
         for index in FOLLOWER + 1..self.devnet.nodes().len() {
@@ -296,8 +297,8 @@ impl Stage {
             Some(signed) => mined(&rpc, signed.hash).await?,
             None => batch,
         };
-        // Empty batches come once a second: transactions make more. The first of them end an epoch each, with unchanged
-        // validators.
+        // Empty batches come once a second; transactions make batches come faster. The first transactions end an epoch
+        // each, with unchanged validators.
         let deadline = Instant::now() + HEAD_DEADLINE;
         let owner = self.devnet.owner();
         for nonce in 0.. {

@@ -179,7 +179,7 @@ const OPEN_STREAMS: FnAttack = FnAttack {
             let wire = Wire::dial(&field.target.peer, AttackContext::address(index), QuicSettings::default())
                 .await?;
             let mut open = (Vec::new(), Vec::new());
-            // The node grants no more streams until it gives one up.
+            // The node grants no further stream until it gives up an open one.
             while let Ok(stream) = timeout(Duration::from_secs(1), wire.connection.open_bi()).await {
                 let (mut send, receive) = stream?;
                 field.tally.tried();

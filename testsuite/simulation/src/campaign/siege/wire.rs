@@ -60,7 +60,7 @@ impl Default for QuicSettings {
 /// A connection to a node, with its own key.
 pub(super) struct Wire {
     pub(super) connection: Connection,
-    /// Kept, because the connection ends with it.
+    /// Kept, because the connection ends when the endpoint is dropped.
     _endpoint: Endpoint,
 }
 
@@ -92,7 +92,7 @@ impl Wire {
         Ok(Wire { connection, _endpoint: endpoint })
     }
 
-    /// Opens a stream and writes a whole request; the answer is left to be read.
+    /// Opens a stream and writes a whole request; the caller may read the answer.
     pub(super) async fn send(&self, protocol: Protocol, payload: &[u8]) -> Result<(SendStream, RecvStream)> {
         let (mut send, receive) = self.connection.open_bi().await?;
         send.write_all(&head(protocol, payload.len())).await?;

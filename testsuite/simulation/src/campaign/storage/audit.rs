@@ -28,9 +28,9 @@ const KINDS: [BlobKind; 4] = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delt
 /// The demands on a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Demand {
-    /// Whether its files were damaged, so that errors are allowed.
+    /// Whether the store's files were damaged, so that errors are allowed.
     pub damaged: bool,
-    /// Whether it must have every batch from the genesis on, and the votes.
+    /// Whether the store must have every batch from the genesis on, and the votes.
     pub complete: bool,
 }
 
@@ -85,7 +85,7 @@ struct Auditor<'a> {
 }
 
 impl Auditor<'_> {
-    /// Returns an answer; `None` if it was refused and may be.
+    /// Returns an answer; `None` if it was refused where refusals are allowed.
     fn ask<T>(&mut self, what: impl Display, answer: Result<T, StorageError>) -> Result<Option<T>> {
         match answer {
             Ok(answer) => {

@@ -42,14 +42,14 @@ pub(super) struct MadeBatch {
     pub delta: Delta,
     /// Its blobs: body, receipts, delta, hints.
     pub blobs: [(BlobKind, Blob); 4],
-    /// The hashes of its transactions.
+    /// The hashes of the batch's transactions.
     pub hashes: Vec<B256>,
     /// The batch's certificate.
     pub certificate: Certificate,
 }
 
 impl MadeBatch {
-    /// Returns all of it, for a commit.
+    /// Returns all parts of the batch, for a commit.
     pub(super) fn batch(&self) -> CommitBatch<'_> {
         let [body, receipts, delta_blob, hints] = &self.blobs;
         CommitBatch {
@@ -214,9 +214,9 @@ pub(super) struct Moment {
     pub made: Option<MadeBatch>,
     /// The batch's header.
     pub header: BatchHeader,
-    /// The accumulator over all headers up to it.
+    /// The accumulator over all headers up to the batch's.
     pub accumulator: Accumulator,
-    /// The state after it.
+    /// The state after the batch.
     pub state: State,
 }
 

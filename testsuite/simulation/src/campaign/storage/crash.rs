@@ -39,7 +39,7 @@ pub(super) struct CrashTarget {
 }
 
 impl CrashTarget {
-    /// Makes a new one in a directory of `parent`.
+    /// Makes a target in a new directory in `parent`.
     pub(super) fn new(program: PathBuf, parent: &std::path::Path, seed: u64) -> Result<CrashTarget> {
         let dir = tempfile::Builder::new().prefix("crash-").tempdir_in(parent)?;
         let chain = Chain { seed, body_bytes: 300 };
@@ -48,7 +48,7 @@ impl CrashTarget {
         Ok(CrashTarget { program, dir, chain, history, leader: zero, follower: zero })
     }
 
-    /// Whether audits of it have become slow.
+    /// Whether audits of the target have become slow.
     pub(super) fn is_old(&self) -> bool {
         self.leader.get() >= HEAD_MAX
     }
@@ -114,7 +114,7 @@ impl CrashTarget {
         Ok(())
     }
 
-    /// Opens what is left, audits it, and commits one more batch.
+    /// Opens both stores, audits them, and commits one more batch to the leader's.
     fn examine(&mut self) -> Result<()> {
         let leader = Store::open(&config(true), &leader_dir(self.dir.path())).context("the leader")?;
         let strict = Demand { damaged: false, complete: true };
@@ -166,7 +166,8 @@ impl CrashTarget {
         Ok(())
     }
 
-    /// Checks that interrupted pruning completes: of each kind exactly the window is left, as far as it was present.
+    /// Checks that interrupted pruning completes: of each kind exactly the window is left, or the part of it that was
+    /// present.
     fn prune_left(&mut self, follower: &Store, head: BatchNumber) -> Result<()> {
         let kinds = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints];
         let before = kinds.map(|kind| follower.lowest(kind));

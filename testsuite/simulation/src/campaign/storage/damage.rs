@@ -119,7 +119,7 @@ impl Victim {
             bytes[at] ^= 1 << bit;
             what += &format!(" {at}.{bit}");
         }
-        // Written in place: snapshots are hard links, so that a damaged disk damages both.
+        // Written in place: snapshots are hard links, so a damaged disk damages the store and its snapshots.
         fs::write(file, bytes)?;
         self.ask(copy, &what)
     }

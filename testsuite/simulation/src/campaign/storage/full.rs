@@ -35,7 +35,7 @@ const BATCHES_AFTER: u64 = 10;
 pub(super) struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    /// Mounts one in `parent`; `None` if this process may not mount.
+    /// Mounts a small disk in `parent`; `None` if this process may not mount.
     pub(super) fn mount(parent: &Path) -> Result<Option<SmallDisk>> {
         let dir = tempfile::Builder::new().prefix("disk-").tempdir_in(parent)?;
         let size = std::ffi::CString::new(format!("size={DISK_MIB}m"))?;

@@ -260,7 +260,8 @@ pub(super) fn target(leader: &Store, number: BatchNumber) -> Result<RestoreTarge
     })
 }
 
-/// Checks what an older target left, adds up to `max` chunks, and then the missing code.
+/// Checks the rows that a restore to an older target left unchecked, adds up to `max` chunks, and then the missing
+/// code.
 pub(super) fn add_chunks(restore: &Restore, snapshot: &Snapshot, max: usize) -> Result<()> {
     while let Some(span) = restore.unchecked(1)?.pop() {
         restore.check_range(span, &snapshot.range_proof(span.first, span.last)?)?;

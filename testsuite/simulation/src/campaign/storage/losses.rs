@@ -1,6 +1,6 @@
 //! Removes, truncates, renames and locks files of a closed store, one at a time, or copies half of them; then starts
-//! and checks. Either everything acknowledged is present, or the store is refused as damaged, with the name of what is
-//! missing and every file unchanged. With the file put back, the store is whole.
+//! and checks. Either everything acknowledged is present, or the store is refused as damaged. A refusal names the
+//! missing part and leaves every file unchanged. With the file put back, the store is whole.
 
 use std::{
     collections::BTreeMap,

@@ -103,7 +103,7 @@ impl Chain {
     /// Returns the messages with which the leader publishes batch 1, coded as a payload of `payload_bytes` bytes.
     ///
     /// # Errors
-    /// If it cannot be coded.
+    /// If the payload cannot be coded.
     pub(super) fn published(
         &self,
         kind: CodecKind,

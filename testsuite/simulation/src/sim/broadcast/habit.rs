@@ -32,7 +32,7 @@ impl Habit {
         [Habit::Forges, Habit::ForgesPlans, Habit::Repeats, Habit::Withholds, Habit::Invents][number % 5]
     }
 
-    /// Returns the message that it sends instead; `None` if it sends nothing.
+    /// Returns the message that a node of this habit sends instead; `None` if the node sends nothing.
     pub(super) fn twist(self, message: Bytes) -> Option<Bytes> {
         let changed = |at: usize| {
             let mut bytes = message.to_vec();

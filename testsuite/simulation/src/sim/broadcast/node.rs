@@ -43,7 +43,7 @@ pub(super) enum Task {
 
 /// The current work of a processor.
 pub(super) enum Current {
-    /// Handling a message or a timer; these messages leave when it is done.
+    /// Handling a message or a timer; these messages leave when the handling is done.
     Handling(Vec<(Priority, Parcel)>),
     Job(JobId, Done),
 }
@@ -52,7 +52,7 @@ pub(super) struct Node {
     pub(super) mesh: Mesh,
     pub(super) links: BTreeSet<usize>,
     pub(super) habit: Habit,
-    /// The first chunk that it sent.
+    /// The first chunk that the node sent.
     pub(super) first_chunk: Option<Bytes>,
     pub(super) up: Uplink,
     pub(super) is_sending: bool,
@@ -89,7 +89,7 @@ impl Node {
         }
     }
 
-    /// Returns the parcel that a node's habit makes of it.
+    /// Returns the parcel that the node sends instead, by its habit; `None` if the node sends nothing.
     pub(super) fn twist(&mut self, Parcel { from, to, message }: Parcel) -> Option<Parcel> {
         if is_chunk(&message) && self.habit == Habit::Repeats {
             let message = self.first_chunk.get_or_insert(message).clone();

@@ -33,7 +33,7 @@ impl Samples {
     /// Returns the samples of one operation, in the order of the runs.
     ///
     /// # Errors
-    /// If it was not measured.
+    /// If the operation was not measured.
     pub fn of(&self, name: &str) -> Result<&[f64]> {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.map(|(_, samples)| samples.as_slice()).with_context(|| format!("{name} was not measured"))
@@ -157,7 +157,7 @@ fn chunks(source: &mut dyn Codec, rng: &mut StdRng) -> Result<Vec<Vec<u8>>> {
     Ok(chunks)
 }
 
-/// Feeds chunks and runs the pending checks after the first and after the last one, like a node with a free worker.
+/// Feeds chunks and runs the pending checks after the first chunk and after the last, like a node with a free worker.
 fn receive(
     codec: &mut dyn Codec,
     chunks: &[Vec<u8>],

@@ -21,7 +21,7 @@ pub struct Scenario {
     pub silent: f64,
     /// The share of the fullnodes that send polluted messages.
     pub polluters: f64,
-    /// The seed of places, neighbours, habits, and all nodes' secrets.
+    /// The seed of positions, neighbours, habits, and all nodes' secrets.
     pub seed: u64,
 }
 
@@ -45,15 +45,15 @@ impl Scenario {
 /// The honest fullnodes' results.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
-    /// Milliseconds from the certificate until half of them had the body.
+    /// Milliseconds from the certificate until half of the honest fullnodes had the body.
     pub p50_ms: f64,
-    /// Milliseconds until 99 % had it.
+    /// Milliseconds until 99 % of them had the body.
     pub p99_ms: f64,
-    /// Bytes that one of them sent on average, in payloads.
+    /// Bytes that an honest fullnode sent on average, in payloads.
     pub sent_payloads: f64,
-    /// How many of them had to fetch it from sync in the end.
+    /// Honest fullnodes that had to fetch the body from sync in the end.
     pub fetched: usize,
-    /// How often one of them asked for missing chunks, on average.
+    /// How often an honest fullnode asked for missing chunks, on average.
     pub pulls: f64,
     /// Honest nodes that some node cut off.
     pub wronged: usize,

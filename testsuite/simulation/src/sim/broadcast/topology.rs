@@ -1,4 +1,4 @@
-//! [`Topology`]: the places of nodes, and their connections.
+//! [`Topology`]: the positions of nodes, and their connections.
 
 use std::{collections::BTreeSet, time::Duration};
 

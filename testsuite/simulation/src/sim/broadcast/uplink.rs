@@ -12,9 +12,9 @@ const PIECE_BYTES: usize = 16 << 10;
 /// A part of a message on a link.
 pub(super) struct Piece {
     pub(super) to: usize,
-    /// Its bytes on the link.
+    /// The part's bytes on the link.
     pub(super) bytes: usize,
-    /// The message, with its last part.
+    /// The message; only the last part has it.
     pub(super) parcel: Option<Parcel>,
 }
 

@@ -99,7 +99,7 @@ impl World<'_> {
     }
 
     /// Tells all nodes each other's wants. Then the leader codes, and the other validators learn of the certificate and
-    /// lend.
+    /// lend their up-links.
     fn begin(&mut self, chain: &Chain) -> Result<()> {
         let wants = |index| Wants { body: index >= self.scenario.validators, hints: false };
         let wants: Vec<_> = (0..self.nodes.len()).map(wants).collect();
@@ -166,7 +166,7 @@ impl World<'_> {
                     self.nodes[node].tasks.push_back(Task::Timeout);
                     self.work(node);
                 }
-                // From a timer that was set again.
+                // The event of a timer that was set again.
                 Some(Event::Timer(_)) | None => {}
             }
         }
@@ -210,8 +210,8 @@ impl World<'_> {
         self.act(node, Some(is_chunk));
     }
 
-    /// Carries out a mesh's effects. `handled`, if any, is whether the handled message was a chunk, and keeps the
-    /// processor busy. Effects that a run does not simulate are ignored.
+    /// Carries out a mesh's effects. `handled`, if any, says whether the handled message was a chunk; the processor
+    /// then stays busy. Effects that a run does not simulate are ignored.
     fn act(&mut self, node: usize, handled: Option<bool>) {
         let mut sent = Vec::new();
         while let Some(effect) = self.nodes[node].mesh.poll_effect() {
@@ -300,8 +300,8 @@ impl World<'_> {
         piece.bytes as u64 * 8_000_000_000 / self.scenario.uplink_bits_per_second
     }
 
-    /// Receives a part of a message over the down-link, which is twice as fast. It arrives after its last bit was sent,
-    /// and after the parts before it.
+    /// Receives a part of a message over the down-link, which is twice as fast. The part arrives after its last bit was
+    /// sent, and after the parts before it.
     fn receive(&mut self, piece: Piece) {
         let sent = self.takes(&piece);
         let it = &mut self.nodes[piece.to];

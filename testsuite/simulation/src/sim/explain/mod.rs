@@ -24,8 +24,8 @@ use super::{Scenario, validators, world::World};
 
 pub(super) use think::Thoughts;
 
-/// The most events of a timeline; a longer page is unreadable. The first ones are kept, because later ones follow from
-/// them.
+/// The most events of a timeline; a longer page is unreadable. The first events are kept, because later events follow
+/// from them.
 const EVENTS_MAX: usize = 20_000;
 /// The number of routine events that are kept: the last ones, which lead to the failure.
 const ROUTINE_MAX: usize = 400;

@@ -21,7 +21,7 @@ struct Thought {
     /// The node's work and its reason, without the numbers, which change with every batch.
     shape: String,
     head: u64,
-    /// When it reached this head.
+    /// When the node reached this head.
     since: Moment,
 }
 

@@ -7,8 +7,8 @@ use slipstream_types::{BatchNumber, Epoch, codec};
 
 use super::{super::chain::Chain, expired, tell::flip};
 
-/// Makes a false announcement for nodes that all know the validators of `known`. The flag is whether it uses expired
-/// keys.
+/// Makes a false announcement for nodes that all know the validators of `known`. The returned flag says whether the
+/// announcement uses expired keys.
 pub(in super::super) fn announcement(
     number: BatchNumber,
     known: Epoch,
@@ -29,8 +29,8 @@ pub(in super::super) fn announcement(
     Ok((codec::encode("announcement", &announcement)?, is_expired))
 }
 
-/// Makes one message of a flood: an old batch, a recent batch with another header or body under its own certificate, or
-/// one of an unknown epoch.
+/// Makes one message of a flood: an old batch, a batch of an unknown epoch, or a recent batch with another header or
+/// body under its own certificate.
 pub(in super::super) fn junk(certified: BatchNumber, rng: &mut StdRng) -> Result<Vec<u8>> {
     let old = BatchNumber::new(rng.random_range(1..=certified.get()));
     let late = certified.before(rng.random_range(0..8)).max(BatchNumber::new(1));

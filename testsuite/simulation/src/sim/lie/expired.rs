@@ -1,7 +1,7 @@
 //! Lies under valid signatures of validators whose epoch is over, and whose keys may have leaked.
 //!
-//! Only nodes that know that the epoch is over get them. A node that has just the genesis accepts any ledger that its
-//! validators signed; waypoints guard against that.
+//! Only nodes that know that the epoch is over get these lies. A node that has just the genesis accepts any ledger that
+//! its validators signed; waypoints guard against that.
 
 use anyhow::{Context, Result};
 use slipstream_sync::protocol::{ANSWER_BYTES_MAX, Announcement, Range, Summary};
@@ -23,7 +23,7 @@ fn sign(info: LedgerInfo) -> Certificate {
     slipstream_testkit::sign(info, &signers)
 }
 
-/// Replaces a batch's header, and returns the certificate of the ledger that ends with it.
+/// Replaces a batch's header, and returns the certificate of the ledger that ends with the new header.
 fn replace(header: &mut BatchHeader, over: Epoch) -> Result<Certificate> {
     header.epoch = over;
     header.gas_used += 1;
@@ -47,7 +47,7 @@ pub(super) fn summary(honest: &[u8], known: Epoch) -> Result<Option<Vec<u8>>> {
     Ok(Some(codec::encode("summary", &summary)?))
 }
 
-/// Forges a range whose last batch is another one, in a ledger that ends with it.
+/// Forges a range: replaces its last batch, in a ledger that ends with the replacement.
 pub(super) fn range(honest: &[u8], known: Epoch) -> Result<Option<Vec<u8>>> {
     let mut range: Range = codec::decode("range", honest, ANSWER_BYTES_MAX)?;
     let mut batches = range.batches.to_vec();
@@ -61,7 +61,7 @@ pub(super) fn range(honest: &[u8], known: Epoch) -> Result<Option<Vec<u8>>> {
     Ok(Some(codec::encode("range", &range)?))
 }
 
-/// Replaces an announced batch. Returns false if no epoch is over for it.
+/// Replaces an announced batch. Returns false if no epoch is over for that batch.
 pub(super) fn announce(announcement: &mut Announcement, known: Epoch) -> Result<bool> {
     let Some(over) = over(known, announcement.header.number) else { return Ok(false) };
     announcement.certificate = replace(&mut announcement.header, over)?;

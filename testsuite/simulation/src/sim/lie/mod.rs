@@ -50,8 +50,8 @@ impl Lie {
         Peer(PeerLie::CorruptRangeDeltas),
     ];
 
-    /// Lies grouped by subject. A liar tells one of each group, because one that is found out could not tell another.
-    /// Subjects that are rarely requested occur more than once.
+    /// Lies grouped by subject. A liar tells one lie of each group, because a liar that is found out could not tell
+    /// another. Subjects that are rarely requested occur more than once.
     pub(super) const GROUPS: [&[Lie]; 18] = [
         &[
             Peer(PeerLie::ForgedHeads),
@@ -79,7 +79,7 @@ impl Lie {
         &Lie::ABOUT_SNAPSHOTS,
     ];
 
-    /// Its name in recordings.
+    /// Returns the lie's name in recordings.
     pub(super) fn name(self) -> String {
         match self {
             Peer(lie) => format!("{lie:?}"),
@@ -87,7 +87,7 @@ impl Lie {
         }
     }
 
-    /// Whether it can be told in answer to a request.
+    /// Whether the lie can be told in answer to a request.
     pub(super) fn fits(self, request: &Request) -> bool {
         let asks = |parts: Parts| matches!(request, Request::Range(range) if range.parts.has(parts));
         let is_range = matches!(request, Request::Range(_));
@@ -130,7 +130,7 @@ impl Lie {
         }
     }
 
-    /// The kind of fault that it counts as; `None` if no server of a world tells it.
+    /// Returns the kind of fault that the lie counts as; `None` if no server of a world tells this lie.
     pub(super) fn fault(self) -> Option<Fault> {
         let lie = match self {
             Body | Receipts => return Some(Fault::FalseRange),
@@ -164,9 +164,9 @@ impl Lie {
         })
     }
 
-    /// Whether a check of the answer must detect it. The others cost time at most: promises and hints are advisory. A
-    /// short answer may be all that its sender had. The rows that follow reveal false offers and siblings. Wasteful
-    /// answers are true.
+    /// Whether a check of the answer must detect the lie. Other lies cost time at most: promises and hints are
+    /// advisory. A short answer may be all that its sender had. The rows that follow reveal false offers and siblings.
+    /// Wasteful answers are true.
     pub(super) fn is_provable(self) -> bool {
         match self {
             Peer(lie) => lie.can_be_proven(),

@@ -16,7 +16,7 @@ use super::{super::chain::Chain, Lie, Question, expired};
 use crate::lies::{self, Reach, edited, huge_hints};
 
 impl Lie {
-    /// Turns an honest answer into the lie; `None` if the answer has no place for it.
+    /// Turns an honest answer into the lie; `None` if the answer has nothing that the lie changes.
     pub(in super::super) fn tell(self, question: Question<'_>, rng: &mut StdRng) -> Result<Option<Vec<u8>>> {
         let Question { request, honest, known } = question;
         match (self, request) {
@@ -114,7 +114,8 @@ impl Lie {
                 let Some(forged) = other_answer(&Chain::forged().store, request) else { return Ok(None) };
                 let forged: Range = codec::decode("range", &forged, ANSWER_BYTES_MAX)?;
                 let last = forged.batches.last().map(|batch| batch.header.number);
-                // Not under its last batch's own certificate: the fields that a certificate repeats would reveal it.
+                // The certificate of a later batch: the last batch's own certificate repeats fields that would reveal
+                // the forgery.
                 let chain = Chain::canonical();
                 let later = last.and_then(|last| chain.batch(last.next()));
                 let Some(later) = later else { return Ok(None) };

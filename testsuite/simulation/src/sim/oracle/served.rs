@@ -66,8 +66,8 @@ pub(super) fn expect_served(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a store's past states are the ledger's. Each is compared at the keys that its own batch and the next one
-/// changed.
+/// Checks that a store's past states are the ledger's. Each state is compared at the keys that its own batch and the
+/// next batch changed.
 pub(super) fn expect_states(store: &Store) -> Result<()> {
     let ledger = &Chain::canonical().store;
     let head = store.head()?.header.number;

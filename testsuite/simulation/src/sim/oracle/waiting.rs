@@ -71,7 +71,8 @@ impl World {
         };
         let (now, anchor) = (self.instant(), self.servers[ANCHOR].id);
         let Some(up) = self.process(to) else { return Ok(()) };
-        // The snapshot is chosen again once, for its rows or as the end of a range delta; what follows is not checked.
+        // The snapshot is chosen again once, for its rows or as the end of a range delta; later requests are not
+        // checked.
         if up.begun == Some(*number) {
             up.begun = None;
         }

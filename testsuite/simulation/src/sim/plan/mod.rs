@@ -75,17 +75,17 @@ pub(super) struct NodePlan {
     pub(super) waypoint: Option<Waypoint>,
     /// Whether the waypoint is of another ledger: the node must refuse to pass it.
     pub(super) is_misled: bool,
-    /// The time that its work takes, as a multiple of a fast machine's.
+    /// The time that the node's work takes, as a multiple of a fast machine's.
     pub(super) slowness: f64,
     /// Whether equal work always takes equal time.
     pub(super) is_steady: bool,
-    /// The times at which it crashes.
+    /// The times at which the node crashes.
     pub(super) crashes: Vec<Moment>,
-    /// How many times its power fails right after a commit.
+    /// How many times the node's power fails right after a commit.
     pub(super) cuts: u32,
-    /// The crash point of its store in each life, and the pass at which it fires.
+    /// The crash point of the node's store in each life, and the pass at which the point fires.
     pub(super) points: Vec<(CrashPoint, u64)>,
-    /// The time between two rounds of pruning; `None` if it keeps all.
+    /// The time between two rounds of pruning; `None` if the node keeps all.
     pub(super) prune_interval: Option<Moment>,
 }
 
@@ -94,7 +94,7 @@ pub(super) struct NodePlan {
 pub(super) struct Plan {
     pub(super) servers: Vec<Server>,
     pub(super) nodes: Vec<NodePlan>,
-    /// The probability that a message is lost on its first way.
+    /// The probability that a message is lost when it is first sent.
     pub(super) loss: f64,
     /// The start and the end of the network's split.
     pub(super) partition: Option<(Moment, Moment)>,

@@ -74,7 +74,7 @@ pub(super) fn node(
         head: BatchNumber::new(head),
         waypoint,
         is_misled,
-        // A restore is slow enough if its snapshot vanishes before it ends.
+        // Where snapshots must vanish, some nodes are so slow that this happens before a restore ends.
         slowness: if troubles.snapshots { [4.0, 60.0, 200.0] } else { [1.0, 4.0, 20.0] }
             [rng.random_range(0..3)],
         is_steady: false,

@@ -70,7 +70,7 @@ fn node(head: BatchNumber, history: bool, rng: &mut StdRng) -> NodePlan {
         head,
         waypoint: None,
         is_misled: false,
-        // A wrong choice costs a slow machine much. On a still slower one the end of a restore, which no price
+        // A wrong choice costs a slow machine much. On a still slower machine the end of a restore, which no price
         // includes, would dominate.
         slowness: [20.0, 60.0, 100.0][rng.random_range(0..3)],
         is_steady: true,

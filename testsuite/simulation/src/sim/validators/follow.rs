@@ -20,9 +20,9 @@ use tokio::{
 
 use super::{machine::Up, port::Port, world::World};
 
-/// The interval at which it checks its peers and its head.
+/// The interval at which the follower checks its peers and its head.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long a new batch is left to consensus, as in `node`.
+/// How long sync leaves a new batch to consensus, as in `node`.
 const DECISION_PATIENCE: Duration = Duration::from_secs(1);
 /// The longest duration of a job, in milliseconds.
 const JOB_MS_MAX: u64 = 8;
@@ -95,7 +95,7 @@ pub(super) async fn run(
 }
 
 impl Follower {
-    /// Tells the engine what changed outside it: peers and head.
+    /// Passes changes of the peers and of the head to the engine.
     fn look(&mut self) -> Result<()> {
         let now = Instant::now();
         let peers = self.port.peers();

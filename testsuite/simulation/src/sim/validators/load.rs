@@ -128,7 +128,7 @@ impl World {
         input: Bytes,
     ) -> Result<()> {
         let nonce = self.load.lock().sent[account].len() as u64;
-        // For every other transaction the fee cap decides the proposer's reward; for the others the tip does.
+        // For every second transaction the fee cap decides the proposer's reward; for the others the tip does.
         let (above_base_wei, tip_wei) = if nonce.is_multiple_of(2) { (1, 3) } else { (3, 1) };
         let fees =
             Fees { max_fee_wei: u128::from(self.genesis.chain.base_fee_wei) + above_base_wei, tip_wei };
@@ -182,7 +182,7 @@ impl World {
             let (world, transaction) = (self.clone(), transaction.clone());
             tokio::spawn(async move {
                 sleep(Duration::from_millis(way_ms)).await;
-                // The pool may have it already, or it is executed.
+                // The pool may have the transaction already, or it is executed.
                 _ = world.machines[machine].up().map(|up| up.pool.add(transaction));
             });
         }

@@ -38,7 +38,7 @@ struct State {
     /// The number of processes that ran so far.
     life: u64,
     process: Option<Process>,
-    /// The error of its clock, in milliseconds.
+    /// The error of the machine's clock, in milliseconds.
     skew_ms: i64,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Up {
     pub(super) chain: ChainConfig,
     pub(super) validator: Mutex<Option<Validator>>,
     pub(super) announcements: mpsc::Sender<(PeerId, Vec<u8>)>,
-    /// Whether a fault of its store is armed.
+    /// Whether a fault of the process' store is armed.
     is_armed: bool,
 }
 
@@ -116,8 +116,8 @@ impl Machine {
 }
 
 impl World {
-    /// Whether a process still runs. A dead one may take another step before its tasks end, but nothing that it then
-    /// writes reaches a disk. It sends nothing more, and the oracle checked it for the last time when it died.
+    /// Whether a process still runs. A dead process may take another step before its tasks end, but nothing that it
+    /// then writes reaches a disk. It sends nothing more, and the oracle checked it for the last time when it died.
     pub(super) fn lives(&self, up: &Up) -> bool {
         self.machines[up.machine].is_in(up.life)
     }
@@ -130,7 +130,7 @@ impl World {
         }
     }
 
-    /// Starts a process on the store that the last one left.
+    /// Starts a process on the store that the previous process left.
     pub(super) fn start(self: &Arc<World>, index: usize) -> Result<()> {
         let machine = &self.machines[index];
         if machine.is_up() {
@@ -192,7 +192,7 @@ impl World {
             };
             (if trouble == WorldFault::Blackout { 0 } else { kept }, rng.random_range(20..DOWN_MS_MAX))
         };
-        // Before the handles are dropped, so that their later writes do not reach the disk.
+        // The disk crashes before the handles are dropped, so that their later writes do not reach it.
         let mut disk = machine.disk.lock();
         disk.crash(kept);
         if trouble == WorldFault::Wipe {
@@ -230,7 +230,7 @@ async fn run(world: Arc<World>, up: Arc<Up>, heard: mpsc::Receiver<(PeerId, Vec<
     world.hold(stopped);
 }
 
-/// Whether its store failed as planned, and refuses every write.
+/// Whether a process' store failed as planned, and refuses every write.
 fn has_failed(up: &Up) -> bool {
     up.store.put_record("sim/probe", &[]).is_err()
 }

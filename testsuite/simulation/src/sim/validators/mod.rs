@@ -60,7 +60,7 @@ pub struct RunResult {
     pub trace: [u8; 32],
     /// The virtual time of the run.
     pub took: Duration,
-    /// Batches of its ledger.
+    /// Batches of the run's ledger.
     pub batches: u64,
     /// The virtual time from the last fault until all machines had recovered.
     pub recovered: Duration,

@@ -131,7 +131,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Checks that a valid certificate is one of the ledger.
+    /// Checks that a valid certificate is for a batch of the ledger.
     fn certify(&mut self, certificate: &Certificate) -> Result<()> {
         let LedgerInfo { epoch, number, .. } = certificate.info;
         let Some(set) = self.sets.get(&epoch) else { return Ok(()) };
@@ -174,7 +174,7 @@ impl Oracle {
                 "machine {machine} had committed batch {number} and lost it: its head is {head}"
             );
         }
-        // Batches that it commits again are checked again.
+        // Batches that the process commits again are checked again.
         let checked = self.checked.entry(machine).or_default();
         *checked = head.min(*checked);
         if !self.is_bound(machine) {

@@ -76,13 +76,13 @@ pub(super) struct NetworkFaults {
 /// The plan of a machine.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct MachinePlan {
-    /// The initial error of its clock, in milliseconds.
+    /// The initial error of the machine's clock, in milliseconds.
     pub(super) skew_ms: i64,
-    /// The share of its executions that go wrong, unless they are sequential.
+    /// The share of the machine's executions that go wrong; sequential executions never do.
     pub(super) errs: f64,
-    /// The longest delay of its disk, in milliseconds.
+    /// The longest delay of the machine's disk, in milliseconds.
     pub(super) disk_ms: u64,
-    /// The crash point of its store for each of its processes, and the pass at which it fires.
+    /// The crash point of the machine's store for each of its processes, and the pass at which the point fires.
     pub(super) points: Vec<(CrashPoint, u64)>,
 }
 

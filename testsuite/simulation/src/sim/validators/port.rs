@@ -45,7 +45,7 @@ struct MessageInFlight {
     to: usize,
     protocol: Protocol,
     payload: Vec<u8>,
-    /// Whether it is still in a buffer of its sender, and is lost if that dies.
+    /// Whether the message is still in a buffer of its sender, and is lost if the sender dies.
     is_held: bool,
     delay: Duration,
 }
@@ -55,7 +55,7 @@ impl Port {
         Port { world, machine: up.machine, life: up.life, up: Arc::downgrade(up) }
     }
 
-    /// Whether the process still runs: a dead one must send nothing, because its statements are on no disk.
+    /// Whether the process still runs: a dead process must send nothing, because its statements are on no disk.
     fn lives(&self) -> bool {
         self.world.machines[self.machine].is_in(self.life)
     }
@@ -141,7 +141,7 @@ impl Port {
             tokio::spawn(async move {
                 sleep(delay).await;
                 if let Some(up) = world.machines[to].up().filter(|_| world.reaches(from, to)) {
-                    // If too many wait, it is dropped, and sync fetches the batch.
+                    // If too many announcements wait, this one is dropped, and sync fetches the batch.
                     _ = up.announcements.try_send((id, payload));
                 }
             });

@@ -178,7 +178,8 @@ async fn until_over(
     }
 }
 
-/// Returns the number of transactions that the machine dropped because one alone takes longer than a batch may.
+/// Returns the number of transactions that the machine dropped because each of them alone takes longer than a batch
+/// may.
 fn refused_as_slow(up: &Up) -> u64 {
     up.pool.refused().filter(|(reason, _)| *reason == Refused::TooSlow).map(|(_, count)| count).sum()
 }

@@ -1,4 +1,4 @@
-//! [`Slowness`]: how long executions take, from a tenth of a view's patience to twenty times that.
+//! [`Slowness`]: how long executions take, from a tenth of a view's patience to twenty times that patience.
 //!
 //! Gas does not show which transactions slow a chain down: all of these are transfers. *Heavy* ones are honest. Each
 //! alone fits a batch of the slowest machine, but many do not. *Endless* ones belong to an attacker, and need not be

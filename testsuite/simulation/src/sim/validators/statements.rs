@@ -25,7 +25,7 @@ type Place = (usize, Epoch, u64, BatchNumber);
 #[derive(Default)]
 pub(super) struct Statements {
     said: BTreeMap<(Statement, Place), Digest>,
-    /// The view that each machine said it went to, and the record that bound it then.
+    /// The view that each machine said it went to, and the record that bound the machine then.
     left: BTreeMap<(usize, Epoch), (u64, Record)>,
     /// The outcome of an order on the batch before it.
     outcomes: BTreeMap<(Digest, Digest), Digest>,
@@ -114,7 +114,7 @@ impl Oracle {
         }
     }
 
-    /// Returns the record that binds the votes of this epoch; `None` if the machine is in a later one.
+    /// Returns the record that binds the votes of this epoch; `None` if the machine is in a later epoch.
     fn record(&self, up: &Up, epoch: Epoch) -> Result<Option<Record>> {
         let record = votes(&up.store)?.filter(|record| record.epoch >= epoch);
         let record = record.with_context(|| format!("machine {} votes without a record", up.machine))?;

@@ -1,5 +1,5 @@
-//! [`Habit`]: the messages of a Byzantine validator. It runs the code that all run; its messages are altered as they
-//! leave.
+//! [`Habit`]: the messages of a Byzantine validator. The validator runs the same code as all others; its messages are
+//! altered as they leave.
 
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use serde::Serialize;
@@ -14,7 +14,7 @@ use super::fault::{Troubles, WorldFault};
 
 /// The share of messages that a traitor of habit `Anything` alters.
 const ANYTHING: f64 = 0.3;
-/// The share of outcomes that it alters when it shows them.
+/// The share of outcomes that the traitor alters when it shows them.
 const SHOWN: f64 = 0.7;
 /// How far ahead a false time is, in milliseconds.
 const FALSE_TIME_MS: u64 = 3_600_000;
@@ -57,7 +57,7 @@ impl Habit {
         }
     }
 
-    /// Returns the habit for this request; `None` if it is honest this time.
+    /// Returns the habit for this request; `None` if the traitor is honest this time.
     fn now(self, request: &Request, rng: &mut StdRng) -> Option<Habit> {
         match self {
             Habit::Anything if rng.random_bool(ANYTHING) => habits_for(request).choose(rng).copied(),
@@ -167,7 +167,7 @@ impl Traitor<'_> {
                 vec![Message::Commit(self.commit(ballot)), Message::Commit(vote)]
             }
             (Habit::Votes, Message::Verify(verify)) => {
-                // It votes to prepare and to commit every outcome that it hears of.
+                // The traitor votes to prepare and to commit every outcome that it hears of.
                 let (view, number) = (verify.order.order.view, verify.info.number);
                 let ballot = Ballot { view, number, token: verify.info.digest() };
                 let votes = [Message::Prepare(self.prepare(ballot)), Message::Commit(self.commit(ballot))];
@@ -224,7 +224,7 @@ impl Traitor<'_> {
     }
 }
 
-/// Returns the body without its last transaction; `None` if it is empty.
+/// Returns the body without its last transaction; `None` if the body is empty.
 fn without_the_last(body: &Blob) -> Option<Blob> {
     let opened: Body = body.open(BlobKind::Body).ok()?;
     let mut transactions = opened.transactions.to_vec();

@@ -212,8 +212,8 @@ fn what_was_not_measured_fails() {
     }
 }
 
-/// Goal: a single node's state is no comparison, unanswered reads are no reads, and a node that never answered was not
-/// watched.
+/// Goal: criteria fail if only one node's state was compared, if a percentile falls on a missing answer, or if a node
+/// never answered the watch.
 #[test]
 fn half_of_a_measurement_fails() {
     let report = report();

@@ -1,4 +1,4 @@
-//! Phases of load, each a task beside the clock.
+//! Phases of load. Each is a task that runs while the clock continues.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// How many batches behind the head audits run in a network that prunes; one that keeps fewer receipts cannot be
+/// How many batches behind the head audits run in a network that prunes. A network that keeps fewer receipts cannot be
 /// audited.
 const AUDIT_BEHIND_PRUNED: u64 = 50;
 /// The section of node.yaml with the pruning settings.
@@ -102,7 +102,8 @@ impl Stage<'_> {
     }
 }
 
-/// Returns how many batches behind the head receipts are audited. If nodes prune, this is before the receipts are gone.
+/// Returns how many batches behind the head receipts are audited. If nodes prune, the audit comes before the receipts
+/// are gone.
 pub(in crate::scenario) fn audit_behind(topology: &Topology) -> u64 {
     let settings = topology.settings.iter().map(|settings| &settings.config);
     let mut entries = settings.chain([&topology.config]).flatten();
@@ -177,7 +178,8 @@ fn begin_ms(phase: &Phase, begin: tokio::time::Instant, summary: &LoadSummary) -
     phase.at.ms() + u64::try_from(prepared.as_millis()).unwrap_or_default()
 }
 
-/// Combines the loads of a phase, each with its beginning; and the phase's total, with the load from which it comes.
+/// Combines a phase's loads to its result. `runs` has each load with its beginning; `whole` is the phase's total, with
+/// the load from which it comes.
 fn end(
     totals: PhaseTotals,
     phase: &Phase,
@@ -220,8 +222,9 @@ pub(super) fn harness(ends: &[PhaseEnd]) -> HarnessFigures {
 }
 
 /// Returns the result of a search. The sustained rate is the phase's throughput; its latencies and reads are those of
-/// the step at that rate. Steps beyond it overload the chain on purpose: refusals there only mean that they do not
-/// count. Accepted transactions count in all steps. The first transaction of each step was due at `begins_ms`.
+/// the step at that rate. Steps beyond it overload the chain on purpose: refusals in such a step only mean that the
+/// step does not count. Accepted transactions count in all steps. The first transaction of each step was due at
+/// `begins_ms`.
 pub(super) fn searched(phase: &Phase, begins_ms: &[u64], saturation: &Saturation) -> PhaseEnd {
     let rate = match saturation.found {
         Found::Sustained { rate, .. } | Found::AtLeast { rate } => rate,

@@ -1,5 +1,5 @@
-//! [`HonestNodes`]: the facts about the honest nodes, and which of them are blame. Sans-I/O: statuses and times come
-//! from outside.
+//! [`HonestNodes`]: what is known about the honest nodes, and which of their accusations are blame. Sans-I/O: statuses
+//! and times come from outside.
 //!
 //! Each ban, proof and pause is judged once, by when it was first seen. A ban that ended and comes again is a new one.
 
@@ -75,7 +75,7 @@ impl HonestNodes {
         }
     }
 
-    /// A node that counts a new failure, and pauses its peer because of it, blames it.
+    /// A node that counts a new failure of a peer, and pauses the peer because of it, blames the peer.
     fn look_at_pause(&mut self, look: NodeReading<'_>, peer: &Value) {
         let id = peer["id"].as_str().unwrap_or_default();
         let Some(other) = self.names.get(id).cloned() else { return };
@@ -285,7 +285,7 @@ mod tests {
         known.excuses.end(0, 3_000);
         look(&mut known, "four", json!([proof(0, "orders")]), 900_000);
         assert!(known.blamed.is_empty(), "another one learnt of it late");
-        // Anything new at a look was said since the previous one.
+        // Anything new at a look was said since the previous look.
         look(&mut known, "three", json!([proof(0, "orders")]), 890_000);
         look(
             &mut known,

@@ -1,8 +1,8 @@
-//! [`Watch`]: observes, all the time, what nodes hold against each other, their alarms, and their opinions of peers
-//! that lie to them.
+//! [`Watch`]: observes, all the time, the nodes' accusations against each other, their alarms, and their opinions of
+//! peers that lie to them.
 //!
 //! A ban or a proof is blame, unless a fault made its target lie then. So is a pause, unless the other node said that
-//! it is busy, or a fault of that time explains the pause's reason: see [`Excuses`](super::blame::Excuses) and
+//! it is busy, or a fault of that time explains the pause's reason. See [`Excuses`](super::blame::Excuses) and
 //! [`HonestNodes`]. Lying peers are not nodes of the scenario: accusations against them are no blame.
 
 mod known;
@@ -97,8 +97,8 @@ impl Watch {
         servers.iter().for_each(|server| known.thoughts.meet(node, lie, (tag, server.as_str()), now));
     }
 
-    /// Registers that the peers of this tag leave, or all of them. From now on nodes' opinions of them come from their
-    /// departure.
+    /// Registers that the peers of this tag leave, or all of them. Later opinions of these peers come from their
+    /// departure, and do not count.
     pub(super) fn part(&self, tag: Option<&str>) {
         self.known.lock().thoughts.part(tag);
     }

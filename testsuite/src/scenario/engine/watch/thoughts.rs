@@ -18,7 +18,7 @@ struct Thought {
     tag: String,
     /// Its public key.
     id: String,
-    /// Whether the liar has left: later opinions come from its departure.
+    /// Whether the liar has left: later opinions come from its departure, and do not count.
     is_final: bool,
     opinion: LiarOpinion,
 }

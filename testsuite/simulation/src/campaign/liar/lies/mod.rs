@@ -11,7 +11,8 @@ use slipstream_types::{
 
 use super::censor::Censor;
 
-/// The most outcomes that it remembers to have lied about: the others repeat their messages until a batch is decided.
+/// The most outcomes for which the liar remembers that it lied: the others repeat their messages until a batch is
+/// decided.
 const TOLD_MAX: usize = 1_024;
 /// The length of a message that cannot be decoded.
 const NOISE_BYTES: usize = 300;
@@ -72,17 +73,17 @@ pub(super) struct OutgoingMessage {
     pub(super) request: Vec<u8>,
 }
 
-/// The other validators, or every other one of them.
+/// All other validators, or every second one of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Recipients {
     All,
-    /// Every other one, starting with the first.
+    /// Every second one, starting with the first.
     Some,
     Rest,
 }
 
 impl Recipients {
-    /// Whether the validator at this place among the others is one of them.
+    /// Whether the validator with index `place` among the others is a recipient.
     pub(super) fn has(self, place: usize) -> bool {
         match self {
             Recipients::All => true,
@@ -100,9 +101,9 @@ pub(super) struct Liar {
     /// The signature domain of the epoch.
     domain: Digest,
     set: ValidatorSet,
-    /// The last outcome that it heard of.
+    /// The last outcome that the liar heard of.
     heard: Option<LedgerInfo>,
-    /// The batches, views and tokens that it has lied about.
+    /// The batches, views and tokens that the liar has lied about.
     told: BTreeSet<(BatchNumber, u64, Digest)>,
     censor: Censor,
 }
@@ -113,7 +114,8 @@ impl Liar {
         Liar { lie, key, seat, domain, set, heard, told, censor }
     }
 
-    /// Returns the requests that are due at `now_ms` (since the Unix epoch): its next order, if it orders.
+    /// Returns the requests that are due at `now_ms` (since the Unix epoch): the liar's next order, if it orders
+    /// batches.
     ///
     /// # Errors
     /// As [`Liar::hear`].
@@ -125,7 +127,8 @@ impl Liar {
         Ok(vec![OutgoingMessage { to: Recipients::All, request }])
     }
 
-    /// Returns the requests with which it reacts to an honest validator's message; empty if it lied about that before.
+    /// Returns the requests with which the liar reacts to an honest validator's message; empty if it has lied about
+    /// that outcome before.
     ///
     /// # Errors
     /// If a message is too long, which none here is.
@@ -215,15 +218,15 @@ impl Liar {
         Ok(said)
     }
 
-    /// Returns its view change.
+    /// Returns the liar's view change to `view`.
     fn leave(&self, lie: Lie, view: u64) -> Result<Vec<OutgoingMessage>, CodecError> {
         let prepared = if lie == Lie::InventedPrepares { self.invent(view)? } else { None };
         let change = ViewChange::new(view, self.seat, None, prepared, &self.domain, &self.key);
         self.to_all(&[Message::ViewChange(Box::new(change))])
     }
 
-    /// Invents an outcome that a quorum prepared in the previous view: all signatures are its own. Returns `None` until
-    /// it has heard of an outcome.
+    /// Invents an outcome that a quorum prepared in the previous view: all signatures are the liar's own. Returns
+    /// `None` until the liar has heard of an outcome.
     fn invent(&self, view: u64) -> Result<Option<Prepared>, CodecError> {
         let Some(truth) = &self.heard else { return Ok(None) };
         let info = LedgerInfo { state_root: self.made_up(&truth.state_root), ..truth.clone() };
@@ -245,7 +248,7 @@ impl Liar {
         ]
     }
 
-    /// Makes up a digest that depends on its key, so that two liars differ.
+    /// Makes up a digest that depends on the liar's key, so that two liars differ.
     fn made_up(&self, truth: &Digest) -> Digest {
         Digest::tagged("slipnet/made-up/1", &[truth.as_bytes(), &self.key.public().0[..]].concat())
     }

@@ -50,7 +50,7 @@ fn only(requests: &[OutgoingMessage]) -> Message {
     message.clone()
 }
 
-/// Goal: two prepares convict it; each is validly signed, and it sends them once.
+/// Goal: two prepares convict the liar; each is validly signed, and the liar sends them once.
 #[test]
 fn two_votes_convict_the_liar() {
     let (keys, set) = validators();
@@ -132,7 +132,7 @@ fn a_split_vote_is_one_vote_for_each_hearer() {
     assert_eq!(heard_at(2), some);
 }
 
-/// Goal: it complains of each batch once, and of every status, in the others' view.
+/// Goal: the liar complains about each batch once, and about every status, in the others' view.
 #[test]
 fn complaints_have_no_end() {
     let (keys, _) = validators();
@@ -173,8 +173,8 @@ fn view_changes_hide_and_invent() {
     }
 }
 
-/// Goal: a censor begins its view with a quorum's view changes, and orders one empty batch after another, from the last
-/// decided one, until another view begins. In another primary's view it is silent.
+/// Goal: a censor begins its view with a quorum's view changes. It orders one empty batch after another, from the last
+/// decided one on, until another view begins. In another primary's view it is silent.
 #[test]
 fn a_censor_orders_empty_batches_in_its_turn() {
     let (keys, set) = validators();

@@ -1,5 +1,5 @@
-//! The disk that all nodes of a stage share: the duration of a short synced write. A transfer waits for several: on the
-//! node that accepts it, on the validator, and on every node that commits it.
+//! The disk that all nodes of a stage share: the duration of a short synced write. A transfer waits for several such
+//! writes: on the node that accepts it, on the validator, and on every node that commits it.
 
 use std::{
     fs::File,

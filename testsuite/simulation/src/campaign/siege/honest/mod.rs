@@ -28,8 +28,8 @@ const READER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 32, 1, 1));
 /// How often the honest users check how late they get a core.
 const LATENESS_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Waits of one honest user, by their beginning. An open wait counts with its time so far, so that endless ones are not
-/// left out.
+/// Waits of one honest user, by their beginning. An open wait counts with its time so far, so that endless waits count
+/// too.
 #[derive(Clone, Default)]
 pub(super) struct Waits(Arc<Mutex<Vec<Wait>>>);
 

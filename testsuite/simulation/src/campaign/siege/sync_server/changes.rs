@@ -22,7 +22,7 @@ pub(super) fn bargains(summary: &Summary) -> Vec<SnapshotOffer> {
     summary.snapshots.iter().map(|offer| SnapshotOffer { bytes: 1, ..*offer }).collect()
 }
 
-/// Turns a true answer into the lie; `None` if the answer has no place for it.
+/// Turns a true answer into the lie; `None` if the answer has nothing that the lie changes.
 pub(super) fn told(
     lie: PeerLie,
     request: &Request,
@@ -94,7 +94,7 @@ mod tests {
         Request::Range(RangeRequest { first, batches_max: 2, bytes_max: 1 << 20, parts })
     }
 
-    /// Goal: a lie about signatures or headers changes only these, and a lie about missing parts is not told.
+    /// Goal: a lie about signatures or headers changes only these, and a lie about missing parts changes nothing.
     #[test]
     fn a_range_is_changed_where_the_lie_is() {
         let truth = range();

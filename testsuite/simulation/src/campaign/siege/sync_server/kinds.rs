@@ -8,8 +8,8 @@ pub(in super::super) fn all() -> impl Iterator<Item = &'static dyn Attack> {
     ALL.iter().map(|liars| liars as &dyn Attack)
 }
 
-/// Returns the sync mode in which a lie matters most: for lies about ranges one that only fetches ranges, and so on.
-/// Range deltas need a mode that no node joins with here.
+/// Returns the sync mode in which a lie matters most: for lies about ranges, a mode that only fetches ranges, and so
+/// on. Range deltas need a mode that no node joins with here.
 pub(super) fn shows_in(lie: PeerLie) -> SyncMode {
     match lie {
         PeerLie::ChangedMoney => SyncMode::Delta,

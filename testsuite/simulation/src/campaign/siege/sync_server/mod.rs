@@ -176,7 +176,7 @@ impl Liar {
     async fn respond(&self, peer: PeerId, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
         let request: Request = codec::decode("sync request", payload, REQUEST_BYTES_MAX)
             .map_err(|error| Refusal::malformed(error.to_string()))?;
-        // The node that supplies the truth would ban it for a lie, and so cut it off.
+        // The node that supplies the truth would ban the liar for a lie, and so cut it off.
         if peer == self.upstream {
             return self.truth(&request).await.map_err(|error| Refusal::failed(error.to_string()));
         }
@@ -240,7 +240,7 @@ impl Liar {
             }
             _ => {
                 let truth = self.truth(&request).await?;
-                // Not every answer has a place for the lie.
+                // Some answers have nothing that the lie changes.
                 let Some(lie) = told(self.lie, &request, &truth, &self.stranger)? else { return Ok(truth) };
                 lie
             }

@@ -1,8 +1,8 @@
 //! The network and the mesh that ship, on a wire in memory, in virtual time: the same seed sends the same packets.
 //!
-//! Nodes have the places, links, latencies, bandwidths and CPU times of the event simulation. The fabric adds what that
-//! one leaves out: QUIC with its handshakes, acknowledgements, windows and message order, and packet loss on a full
-//! up-link.
+//! Nodes have the positions, links, latencies, bandwidths and CPU times of the event simulation. The fabric adds what
+//! the event simulation leaves out: QUIC with its handshakes, acknowledgements, windows and message order, and packet
+//! loss on a full up-link.
 
 mod node;
 mod wire;
@@ -102,7 +102,7 @@ async fn play(scenario: &Scenario, codec: Option<CodecKind>, costs: &Costs) -> R
     Ok(run)
 }
 
-/// Gives the leader the batch at once, and the other validators when its certificate may have reached them.
+/// Gives the leader the batch at once. The other validators get the batch when its certificate may have reached them.
 async fn decide(scenario: &Scenario, wire: &Wire, nodes: &[Node], number: usize) {
     let certified = Instant::now();
     let mut order: Vec<_> = (0..scenario.validators).collect();

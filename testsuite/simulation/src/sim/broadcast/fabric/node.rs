@@ -106,7 +106,7 @@ pub(super) struct Processor {
 }
 
 impl Processor {
-    /// Returns its total busy time.
+    /// Returns the processor's total busy time.
     pub(super) fn busy(&self) -> Duration {
         *self.busy.lock()
     }
@@ -140,7 +140,7 @@ struct Flood {
 }
 
 impl Flood {
-    /// Takes a batch: its number, then its body. Forwards a new one to all peers except the sender.
+    /// Takes a batch: its number, then its body. Forwards a new batch to all peers except the sender.
     fn take(&self, from: Option<PeerId>, batch: Bytes) {
         let Some(number) = batch.first_chunk().map(|bytes| BatchNumber::new(u64::from_le_bytes(*bytes)))
         else {

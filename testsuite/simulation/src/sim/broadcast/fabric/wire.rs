@@ -159,7 +159,7 @@ impl Wire {
         self.changed.notify_one();
     }
 
-    /// Does the work that is due, and returns when more is due.
+    /// Does the work that is due; returns the time at which the next work is due.
     fn move_on(&self, now: Instant) -> Option<Instant> {
         let inner = &mut *self.inner.lock();
         while let Some(Reverse((at, number))) = inner.ways.peek().copied() {
