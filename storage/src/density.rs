@@ -9,13 +9,13 @@ use slipstream_types::{Path, state::PATH_ACCOUNT_BYTES};
 
 use crate::span::{Span, predecessor};
 
-/// A takeover with fewer ranges than this divides the rest of a range whose chunk ended early. A range delta begins
-/// with half as many. More would mean more files of a restore, and more requests, than hiding round trips takes.
+/// If a chunk ends early while its takeover has fewer ranges than this, the rest of the range is divided. A range delta
+/// begins with half as many. More ranges would add files and requests without hiding more round trips.
 pub(crate) const RANGES_WANTED: usize = 32;
 /// With fewer rows, a chunk says little about the rows after it.
 const ROWS_MIN: usize = 256;
-/// The largest share of a chunk that a range may have, in sixteenths. Rows are not spread evenly, and a chunk that ends
-/// just before its range costs another round trip.
+/// Ranges are sized to fill at most this many sixteenths of a chunk. Rows are uneven, and a range slightly larger than a
+/// chunk costs a second round trip.
 const CHUNK_SIXTEENTHS: u128 = 15;
 
 /// The paths of the middle row of a chunk and of its last one.

@@ -29,7 +29,7 @@ impl Store {
     pub fn next_set(&self) -> Result<Arc<ValidatorSet>, StorageError> {
         let head = self.head()?.header;
         let last = self.0.next_set.lock().clone();
-        // If the head ended an epoch, the store would know that end, and a later epoch.
+        // The set is still valid if the head has not ended its epoch: otherwise `self.epoch()` would be later.
         let goes_on = |set: &Arc<ValidatorSet>| set.epoch == head.epoch && self.epoch() == head.epoch;
         if let Some(set) = last.filter(goes_on) {
             return Ok(set);

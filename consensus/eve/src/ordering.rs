@@ -42,8 +42,8 @@ impl Core {
         }
     }
 
-    /// Takes a wanted order that the view's primary sent without the body that it names. A primary could send any
-    /// number of such orders.
+    /// Handles a wanted order whose body is missing or does not match. Such an order is refused, because a primary could
+    /// send any number of them.
     pub fn handle_misfit(&mut self, signed: &SignedOrder, now: Instant) {
         self.timers.note(now);
         let number = signed.order.number;

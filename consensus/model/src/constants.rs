@@ -66,8 +66,8 @@ impl Constants {
         constants
     }
 
-    /// The liar's orders in each view that it leads: two for the first number of each history, and one that continues
-    /// each of them.
+    /// The liar's orders for each view that it leads: two that begin each history, and one successor of each of
+    /// these.
     fn lie(&self) -> Vec<(bool, SignedOrder)> {
         let is_its = |view: &u64| self.liar == Some(self.set.primary(*view));
         let mut all = Vec::new();

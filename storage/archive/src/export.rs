@@ -186,7 +186,7 @@ impl Archive {
                 let (written_ms, len) = (modified_ms(&object), u32::try_from(object.size).ok());
                 let found = names::hash_and_run(object.location.as_ref()).zip(len);
                 let Some(((hash, run), len)) = found else { return };
-                // A snapshot names no object that was cut short.
+                // An object whose length differs from the manifest's was cut short, and does not count as named.
                 let is_named = named.get(&(hash, run)) == Some(&len);
                 if is_named || now_ms.saturating_sub(written_ms) < recent_ms {
                     known.0.insert(hash, Object { run, len });

@@ -163,8 +163,8 @@ fn genesis() -> Genesis {
 mod tests {
     use super::*;
 
-    /// Goal: no stored format changes unnoticed. Another fingerprint makes every earlier store unreadable: it is a
-    /// decision, in a commit of its own.
+    /// Goal: no stored format changes unnoticed. Changing the fingerprint makes every earlier store unreadable, so do it
+    /// deliberately, in a commit of its own.
     #[test]
     fn the_fingerprint_is_pinned() {
         assert_eq!(fingerprint(), "7e64c333d23a5529");

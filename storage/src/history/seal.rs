@@ -33,7 +33,7 @@ use crate::{
 pub(crate) struct SealJob {
     /// The first batch after which the state is known.
     pub(crate) first: BatchNumber,
-    /// The batch up to which the log is to be sealed, the last of a value; `None` to only drop files.
+    /// The log is sealed up to this batch, which is the last one of some log value. `None`: only files are dropped.
     pub(crate) to: Option<BatchNumber>,
 }
 

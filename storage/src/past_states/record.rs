@@ -1,4 +1,5 @@
-//! Builds the log's part of a write: the rows before its batches, and the first state known afterwards.
+//! Builds the log's part of a write: the old values of the rows that its batches change, and the first state that is
+//! known afterwards.
 
 use std::sync::atomic::Ordering;
 
@@ -23,22 +24,22 @@ use crate::{
 const READ_ROWS: usize = 256;
 
 impl Store {
-    /// Makes the store record only what will be in the window of an expected head.
+    /// Skips the history of batches that will have left the window once the head reaches `head_to_come`.
     pub fn keep_history(&self, head_to_come: BatchNumber) {
         let first = self.0.config.state_history.first(head_to_come);
         self.0.history.behind.store(first.get(), Ordering::Relaxed);
     }
 }
 
-/// Restarts the history after a write: the rows before it do not lead to the state after it.
+/// Restarts the history: old rows that were logged before this write cannot be applied to the state after it.
 pub(crate) fn forget(writes: &mut WriteBatch, head: BatchNumber) {
     writes.delete(Column::Meta, HISTORY_KEY);
     writes.clear_range(Column::HistoryLog, schema::number_key(BatchNumber::new(0)), schema::number_key(head));
 }
 
 impl Writer<'_> {
-    /// Adds to a write the rows before its batches, whose changes are `touched`, and the first state that is known
-    /// afterwards. Call it right before the write, on the head that the write extends.
+    /// Adds to a write the old values of the rows that its batches change (`touched`), and the first batch whose state
+    /// is known afterwards. Call it right before the write, on the head that the write extends.
     pub(crate) fn put_history(
         &self,
         current: Option<&HeadState>,
@@ -80,8 +81,8 @@ impl Writer<'_> {
     }
 }
 
-/// Returns the rows before the changes of all batches but the first `passed`. Several threads share the work if there
-/// is enough of it.
+/// Returns, for each batch after the first `passed`, the values that its changed rows had before it. Several threads
+/// share the work if there is enough of it.
 fn rows_before(
     current: &HeadState,
     batches: &[CommitBatch<'_>],

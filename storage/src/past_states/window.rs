@@ -1,5 +1,5 @@
-//! Finds which past states are known, and makes their views. A view reads a held state. For a state that is not held,
-//! it reads a later held one, and the rows before the batches in between.
+//! Finds which past states are known, and makes their views. A view reads a held state. For any other state it reads a
+//! later held one, and undoes the batches in between with their logged old rows.
 
 use std::sync::Arc;
 

@@ -28,11 +28,12 @@ use crate::{
     work::Worker,
 };
 
-/// Limits of the queue of batches that the mesh assembled. The limits per peer count a batch for the peer that gets its
-/// credit, often the same peer for all batches. At most eight batches are ahead of the head; a batch that this queue
+/// Limits of the queue of batches that the mesh assembled. The per-peer limits charge a batch to the peer that is
+/// credited with it, often the same peer for all batches. At most eight batches are ahead of the head; a batch that this queue
 /// drops is fetched.
 const ANNOUNCEMENTS: FairLimits =
     FairLimits { peer_items_max: 16, peer_bytes_max: MESSAGE_BYTES_MAX, bytes_max: 128 << 20 };
+
 /// The follower half of sync. See the module.
 pub struct Follower {
     store: Store,

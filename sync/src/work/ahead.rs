@@ -53,7 +53,8 @@ impl RangeAhead {
         Ok(None)
     }
 
-    /// Continues from a wrong batch with this node's rows alone: most of a range's hints have one maker.
+    /// Continues from a wrong batch without any more hinted values: one maker wrote most of a range's hints, so the
+    /// others are suspect too.
     pub(super) fn distrust(&mut self, wrong: &WrongValues) {
         self.wrong[wrong.index] = wrong.keys.len() as u64;
         self.ahead.iter().for_each(Ahead::distrust);

@@ -13,7 +13,8 @@ const PEERS_MAX: usize = 1_024;
 pub(in crate::engine) struct Suppliers {
     /// Peers whose rows or code passed their checks.
     delivered: BTreeSet<PeerId>,
-    /// The peer whose chunk had the most bytes for its share of all paths, and those bytes extrapolated to all paths.
+    /// The peer whose chunk implies the largest state, and that size: the chunk's bytes divided by the share of paths
+    /// that it covers.
     densest: Option<(PeerId, f64)>,
     /// Peers that were asked in vain; some of them may have delivered before.
     failed: BTreeSet<PeerId>,

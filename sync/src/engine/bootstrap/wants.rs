@@ -17,8 +17,8 @@ use crate::{
 /// memory for chunks to some 60 MiB if each is as long as allowed.
 const CHUNKS_BYTES: u64 = 16 << 20;
 /// Maximum number of uncompressed bytes of a chunk of rows before the restore has begun. Until then, all ranges of a
-/// new restore may be asked for at once. A state of some MB arrives before anything can be checked, and a large one
-/// begins with short chunks.
+/// new restore may be asked for at once. So a state of a few MB can arrive whole before any check, and a large
+/// state merely begins with short chunks.
 const EARLY_CHUNK_BYTES: u32 = (CHUNKS_BYTES >> RESTORE_RANGES_BITS) as u32;
 /// Approximate encoded bytes of a header. A higher value would leave room for fewer chunks beside thousands of headers.
 const HEADER_BYTES: u64 = 240;
@@ -70,7 +70,8 @@ impl Bootstrap {
     fn want_rows(&self, fetching: &Fetching, streams: &mut Streams, running: &Running<RestoreTask>) {
         let (number, needs) = (self.number(), self.needs());
         let progress = &fetching.progress;
-        // While a peer's siblings are in doubt, trusting them may cost rows. So the chunks that judge them come first.
+        // While it is unclear whether a peer's siblings are right, relying on them could lose good rows. So the chunks
+        // that test them come first.
         if let Some(Span { first, last }) = progress.older.filter(|_| !progress.is_in_doubt)
             && !running.has(&Key::Siblings(first))
         {
@@ -131,7 +132,7 @@ impl Bootstrap {
         }
     }
 
-    /// Whether all rows are asked for, so that peers may send the batches behind the snapshot.
+    /// Whether every chunk is requested or here. The engine may then request the batches after the snapshot.
     pub(in crate::engine) fn is_all_asked(&self, streams: &Streams, running: &Running<RestoreTask>) -> bool {
         let is_asked =
             |span: &Span| self.has_chunk(span, running) || streams.is_wanted(&Key::Chunk(span.first));

@@ -56,13 +56,13 @@ impl TakeoverMethod for Changes {
     }
 
     fn add(&self, answer: Vec<u8>, request: &Request) -> Result<ChunkResult, SyncError> {
-        // An answer that comes after its takeover was abandoned belongs to another one.
+        // A request of another kind belongs to an earlier, abandoned takeover: its answer is ignored.
         let Request::RangeDelta(request) = request else { return Ok(ChunkResult::checked(Ok(()))) };
         let chunk = match range_delta::open(answer, request) {
             Ok(chunk) => chunk,
             Err(violation) => return Ok(ChunkResult::checked(Err(violation.into()))),
         };
-        // Several chunks together may have too many, which no single peer is to blame for. One chunk alone is its
+        // Several chunks together may have too many changes, for which no single peer is to blame. One chunk alone is its
         // sender's fault.
         if chunk.entry_bytes() > self.bytes_max {
             let violation = Violation::Unrelated("one chunk has more changes than all batches together");
