@@ -15,7 +15,7 @@ use slipstream_executor::{
     AssembledBatch, BatchEnv, BuildClock, BuildLimits, Candidates, ExecuteError, ExecutionState, Interrupt,
     Outcome, ReadSet, Rejection, RemainingCapacity, Transaction, build, build_by, execute,
 };
-use slipstream_storage::{MemoryState, StateReader, StorageError};
+use slipstream_storage::{StateReader, StorageError};
 use slipstream_types::{
     AccountValue, Address, BatchNumber, Body, Digest, Hints, StateKey, StateValue, U256,
     limits::{
@@ -328,7 +328,7 @@ fn what_takes_too_long_stays_out() {
         interrupted: Vec::new(),
         goes_on: true,
     };
-    let reader = Stoppable { state: &state, interrupt: clock.interrupt() };
+    let reader = AttendedState { state: &state, watch: None, interrupt: clock.interrupt() };
     let built = build_by(&mut clock, &reader, &env, &mut Senders::new(&candidates), &LIMITS).unwrap();
     let known = |hash: &B256| candidates.iter().position(|it| it.hash == *hash);
     assert_eq!(clock.interrupted.iter().map(known).collect::<Vec<_>>(), [Some(0)]);
@@ -342,36 +342,6 @@ fn what_takes_too_long_stays_out() {
     clock.is_slow.store(true, Relaxed);
     clock.asked.store(0, Relaxed);
     assert!(matches!(execute(&reader, &env, &[slow]), Err(ExecuteError::Interrupted)));
-}
-
-/// A state with an interrupt that ends executions.
-struct Stoppable<'a> {
-    state: &'a MemoryState,
-    interrupt: Interrupt,
-}
-
-impl StateReader for Stoppable<'_> {
-    fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
-        self.state.account(address)
-    }
-
-    fn slot(&self, address: &Address, slot: &B256) -> Result<U256, StorageError> {
-        self.state.slot(address, slot)
-    }
-
-    fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
-        self.state.code(hash)
-    }
-
-    fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
-        self.state.header_digest(number)
-    }
-}
-
-impl ExecutionState for Stoppable<'_> {
-    fn interrupt(&self) -> Interrupt {
-        self.interrupt.clone()
-    }
 }
 
 /// Candidates in order; leaving one out also leaves out its sender's later ones.

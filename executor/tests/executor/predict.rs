@@ -1,16 +1,16 @@
 //! Predictors on mainnet blocks: the share of a block's reads that they predict, and the number of surplus ones.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 use alloy_primitives::{Address, B256, Bytes, U256};
-use slipstream_executor::{BatchEnv, ExecutionState, execute, predict_batch};
-use slipstream_predict::{BlockValues, JumpWatch, PredictConfig, PredictMode, Predicted, Predictors};
-use slipstream_storage::{MemoryState, StateReader, StorageError};
+use slipstream_executor::{BatchEnv, Interrupt, execute, predict_batch};
+use slipstream_predict::{BlockValues, PredictConfig, PredictMode, Predicted, Predictors};
+use slipstream_storage::{StateReader, StorageError};
 use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue, hints};
 
 use crate::{
     mainnet::{Case, cases, transactions},
-    support::{COUNTER, FILLER, PROPOSER, WRITER, account, bytes, chain, invoke, word},
+    support::{AttendedState, COUNTER, FILLER, PROPOSER, WRITER, account, bytes, chain, invoke, word},
 };
 
 /// The first block of 2020; predictors are for today's EVM.
@@ -183,36 +183,6 @@ fn conflicts_are_foretold() {
     assert_eq!(graph(PredictMode::Accounts), [vec![], vec![0], vec![1], vec![0, 2]]);
 }
 
-/// A state whose executions record their jumps.
-struct Watched<'a> {
-    state: &'a MemoryState,
-    watch: Arc<JumpWatch>,
-}
-
-impl StateReader for Watched<'_> {
-    fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
-        self.state.account(address)
-    }
-
-    fn slot(&self, address: &Address, slot: &B256) -> Result<U256, StorageError> {
-        self.state.slot(address, slot)
-    }
-
-    fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
-        self.state.code(hash)
-    }
-
-    fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
-        self.state.header_digest(number)
-    }
-}
-
-impl ExecutionState for Watched<'_> {
-    fn watch(&self) -> Option<&Arc<JumpWatch>> {
-        Some(&self.watch)
-    }
-}
-
 /// Goal: a jump to an uncomputable target is learned when execution makes it, and predicted from then on. Known jumps
 /// are not recorded.
 #[test]
@@ -234,7 +204,12 @@ fn jumps_of_execution_are_learned() {
     };
     assert_eq!(slots(), 0);
     let watch = predictors.watch().unwrap();
-    execute(&Watched { state: &state, watch }, &env, std::slice::from_ref(&call)).unwrap();
+    execute(
+        &AttendedState { state: &state, watch: Some(watch), interrupt: Interrupt::never() },
+        &env,
+        std::slice::from_ref(&call),
+    )
+    .unwrap();
     predictors.learn_jumps();
     // The program is built again with the observed jump.
     assert_eq!(slots(), 1);

@@ -1,15 +1,17 @@
 //! Shared parts of the integration tests: a small chain with known keys, and signing.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use alloy_consensus::{SignableTransaction, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy};
 use alloy_eips::{eip2718::Encodable2718, eip2930::AccessList, eip7702::Authorization};
 use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, address, keccak256};
 use k256::ecdsa::SigningKey;
-use slipstream_executor::{Admission, BatchEnv, Envelope, Transaction};
-use slipstream_storage::{MemoryState, StateReader};
+use slipstream_executor::{Admission, BatchEnv, Envelope, ExecutionState, Interrupt, Transaction};
+use slipstream_predict::JumpWatch;
+use slipstream_storage::{MemoryState, StateReader, StorageError};
 use slipstream_types::{
-    BatchHeader, ChainConfig, Genesis, StateKey, StateValue, delta::Code, genesis::GenesisAccount,
+    AccountValue, BatchHeader, BatchNumber, ChainConfig, Digest, Genesis, StateKey, StateValue, delta::Code,
+    genesis::GenesisAccount,
 };
 
 pub(crate) const CHAIN_ID: u64 = 7_357;
@@ -209,4 +211,39 @@ pub(crate) fn after(state: &MemoryState, delta: &slipstream_types::Delta) -> Mem
 
 pub(crate) fn change(delta: &slipstream_types::Delta, key: StateKey) -> Option<Option<StateValue>> {
     delta.entries().iter().find(|entry| entry.key == key).map(|entry| entry.value)
+}
+
+/// A state whose executions record their jumps, and end when they are interrupted.
+pub(crate) struct AttendedState<'a> {
+    pub(crate) state: &'a MemoryState,
+    pub(crate) watch: Option<Arc<JumpWatch>>,
+    pub(crate) interrupt: Interrupt,
+}
+
+impl StateReader for AttendedState<'_> {
+    fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
+        self.state.account(address)
+    }
+
+    fn slot(&self, address: &Address, slot: &B256) -> Result<U256, StorageError> {
+        self.state.slot(address, slot)
+    }
+
+    fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
+        self.state.code(hash)
+    }
+
+    fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
+        self.state.header_digest(number)
+    }
+}
+
+impl ExecutionState for AttendedState<'_> {
+    fn watch(&self) -> Option<&Arc<JumpWatch>> {
+        self.watch.as_ref()
+    }
+
+    fn interrupt(&self) -> Interrupt {
+        self.interrupt.clone()
+    }
 }
